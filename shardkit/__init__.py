@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardkit.bulk.backfill import backfill_index
-    from shardkit.bulk.backfill_machine import BackfillReport
     from shardkit.bulk.load import bulk_load, streaming_bulk
     from shardkit.bulk.load_end import InterruptedLoadError
     from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
         UnsupportedParameterError,
     )
     from shardkit.middleware import Installation, install, install_everywhere
+    from shardkit.migrate.backfill import backfill_index
+    from shardkit.migrate.backfill_machine import BackfillReport
     from shardkit.runtime.transports import DirectTransport
     from shardkit.shard_map import ShardMap, ShardMapAdmin
     from shardkit.staging import ImportReport, StageReport, import_items, stage_items
@@ -122,8 +122,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "shardkit.bulk.backfill": ("backfill_index",),
-            "shardkit.bulk.backfill_machine": ("BackfillReport",),
+            "shardkit.migrate.backfill": ("backfill_index",),
+            "shardkit.migrate.backfill_machine": ("BackfillReport",),
             "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
             "shardkit.bulk.load_end": ("InterruptedLoadError",),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),

@@ -13,9 +13,9 @@ from shardkit.dynamodb.decode import refuse_unreadable
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
-from shardkit.sharding.resharding.between import described
-from shardkit.sharding.resharding.events import Origin, exported_origin, origin_of
-from shardkit.sharding.resharding.marks import Moving
+from shardkit.migrate.between import described
+from shardkit.migrate.events import Origin, exported_origin, origin_of
+from shardkit.migrate.marks import Moving
 from shardkit.sharding.shard_map import MAP
 from shardkit.strategies import Strategy
 

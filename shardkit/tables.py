@@ -23,7 +23,7 @@ def described(table: str, strategy: Strategy, *given: Any, **options: Any) -> Op
     """Return a table's operations; arguments as of ``Sharding.described``."""
     if strategy.settled:
         return Operations.described(table, strategy, *given, **options)
-    from shardkit.sharding.resharding import between  # noqa: PLC0415 - of tables whose items move
+    from shardkit.migrate import between  # noqa: PLC0415 - of tables whose items move
 
     return between.described(table, strategy, *given, **options)
 
@@ -40,7 +40,7 @@ def programs_of(
     """Return the operations of a table, by its strategy or its shard map."""
     given = (table, strategy, key_schema, draw, form, shardings, indexes, described)
     if isinstance(strategy, ShardMap):
-        from shardkit.sharding.mapped import MappedPrograms  # noqa: PLC0415 - of tables with a shard map
+        from shardkit.migrate.mapped import MappedPrograms  # noqa: PLC0415 - of tables with a shard map
 
         programs: Programs = MappedPrograms(*given, clock=strategy.clock or clocks)
     else:
@@ -55,7 +55,7 @@ def _machine_of(programs: Programs, sharding: Sharding) -> Callable[..., Any] | 
     mapped = programs if programs.leased and not isinstance(sharding.strategy, RandomSuffix) else None
     if mapped is None and len(sharding.readings) == 1:
         return None
-    from shardkit.bulk.moving_load import MovingLoad  # noqa: PLC0415 - of tables whose items move
+    from shardkit.migrate.load import MovingLoad  # noqa: PLC0415 - of tables whose items move
 
     return partial(MovingLoad, mapped=mapped)
 

@@ -9,13 +9,13 @@ from typing import Any, Unpack
 
 from shardkit.aio.table import ItemOperations, ShardedTable
 from shardkit.aio.timeseries import TimeSeries
-from shardkit.bulk.backfill import BackfillOptions, backfilling
-from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Place, Record, Source
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.migrate.backfill import BackfillOptions, backfilling
+from shardkit.migrate.backfill_machine import BackfillReport
 from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
 

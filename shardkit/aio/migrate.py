@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from shardkit.aio.table import ShardedTable
-from shardkit.bulk.move_plan import MovePlan
-from shardkit.bulk.mover import MoveReport
 from shardkit.errors import ConfigurationError
-from shardkit.migrate import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
+from shardkit.migrate.between import movable
+from shardkit.migrate.migrating import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
+from shardkit.migrate.move_plan import MovePlan
+from shardkit.migrate.mover import MoveReport
 from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
-from shardkit.sharding.resharding.between import movable
 
 __all__ = ["move", "plan", "verify"]
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkit.bulk.backfill import backfill_index
-from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
@@ -33,8 +31,10 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.migrate.backfill import backfill_index
+from shardkit.migrate.backfill_machine import BackfillReport
+from shardkit.migrate.repair import index_of, repair
 from shardkit.runtime.transports import default_transport
-from shardkit.sharding.backfill import index_of, repair
 from shardkit.strategies import Strategy, Unsharded
 from shardkit.table import ShardedTable
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.bulk.move_plan import MovePlan, Units
-from shardkit.bulk.mover import MoveReport
 from shardkit.cli.command import FAILED
 from shardkit.cli.options import calculated_suffix, parsed_strategy, rate_of
 from shardkit.cli.passes import PassProgress, consumed, throttles
 from shardkit.cli.screen import Line, columns, duration, say, show_table
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
+from shardkit.migrate.between import described
+from shardkit.migrate.move_plan import MovePlan, Units
+from shardkit.migrate.mover import MoveReport
 from shardkit.runtime.transports import default_transport
-from shardkit.sharding.resharding.between import described
 from shardkit.strategies import Resharding, Strategy, Unsharded
 from shardkit.table import ShardedTable
 

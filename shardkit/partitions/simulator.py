@@ -15,8 +15,8 @@ from shardkit.core.checks import check_number, check_side_by_side
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Answer, Done, Machine, Send, Step
 from shardkit.errors import ConfigurationError
+from shardkit.migrate.between import described
 from shardkit.partitions.simulated_table import SimulatedTable
-from shardkit.sharding.resharding.between import described
 from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ import boto3
 import pytest
 
 from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
-from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.sources.opening import open_source
+from shardkit.migrate.backfill_machine import BackfillReport
 from tests.support.disks import full_disk
 from tests.support.fakes import Clock
 from tests.support.proxy import Fault, Proxy

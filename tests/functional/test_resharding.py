@@ -33,7 +33,7 @@ from shardkit import (
     install,
 )
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from shardkit.strategies.resharding import STAGES
 from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding, stored
 from tests.support.recorder import recording

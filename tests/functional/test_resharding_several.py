@@ -19,7 +19,7 @@ from shardkit import (
     install,
     streaming_bulk,
 )
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from shardkit.strategies import Stage
 from tests.support.fakes import Clock
 from tests.support.moving import (

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import moving
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded, migrate
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from tests.support.engines import EngineName
 from tests.support.loading import moved, soon
 from tests.support.moving import ADOPT, resharding

@@ -16,7 +16,7 @@ import pytest
 
 from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, Unsharded, backfill_index, bulk_load, migrate
 from shardkit.bulk.sources.opening import open_source
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from tests.support.fakes import connected, timeless
 from tests.support.moving import resharding
 from tests.support.tables import make_table

@@ -12,8 +12,8 @@ from shardkit import CalculatedSuffix, RangeSuffix, Resharding, Strategy, Unshar
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
+from shardkit.migrate.marks import MARK, STUB, Homes, Moving
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.resharding.marks import MARK, STUB, Homes, Moving
 from shardkit.strategies.resharding import STAGES, Stage
 from tests.support.model import ModelTable
 from tests.support.tables import IndexKeys, described

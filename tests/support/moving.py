@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.sharding.resharding.between import Between, described
-from shardkit.sharding.resharding.marks import MARK, Homes
+from shardkit.migrate.between import Between, described
+from shardkit.migrate.marks import MARK, Homes
 from shardkit.strategies import Resharding, Stage, Strategy
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit import CalculatedSuffix, Resharding, Strategy, Unsharded
-from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.migrate.between import described
+from shardkit.migrate.marks import MARK, STUB, Moving, is_frozen, is_stub, unmarked
+from shardkit.migrate.mover import Mover
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
-from shardkit.sharding.resharding.between import described
-from shardkit.sharding.resharding.marks import MARK, STUB, Moving, is_frozen, is_stub, unmarked
 from shardkit.sharding.seam import Operations
 from shardkit.strategies import Stage
 from tests.support.checker import Key, Operation, Search

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from shardkit import Resharding, Strategy
-from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Send, Wait
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import comparable_item
-from shardkit.sharding.resharding.between import described
-from shardkit.sharding.resharding.marks import Moving
+from shardkit.migrate.between import described
+from shardkit.migrate.marks import Moving
+from shardkit.migrate.mover import Mover
 from shardkit.strategies import Stage
 from tests.functional.contract.faces import Face, FaceTable
 from tests.support.histories import CANCELLED, IN_TRANSACTION, Histories, answered

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardkit.migrate import between
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.resharding import between
 from shardkit.sharding.seam import Operations
 from shardkit.strategies import RandomSuffix, Strategy
 

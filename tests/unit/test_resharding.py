@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from shardkit import CalculatedSuffix, ConfigurationError, InvalidKeyError, RandomSuffix, RangeSuffix, Unsharded
+from shardkit.migrate import between
+from shardkit.migrate.between import Growing
+from shardkit.migrate.marks import COPY_MARKED, MARK, Moving, state_at_old_home
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.resharding import between
-from shardkit.sharding.resharding.between import Growing
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, Moving, state_at_old_home
 from shardkit.strategies import Strategy
 from shardkit.strategies.resharding import STAGES, Resharding
 from tests.support.strategies import VECTORS

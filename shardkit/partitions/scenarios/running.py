@@ -16,6 +16,7 @@ from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.core.popular import PopularValues
 from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import read_units, rounded_up
+from shardkit.migrate.between import described
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.scenarios.clients import AtARate, ConcurrentClients, Retries, batch_writer
 from shardkit.partitions.scenarios.items import ScenarioItems, SpreadItems, key_text
@@ -25,7 +26,6 @@ from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.resharding.between import described
 
 Progress = Callable[[float], object]
 UNPROCESSED = "UnprocessedItems"

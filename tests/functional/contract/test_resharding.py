@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from shardkit import CalculatedSuffix, Unsharded
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from shardkit.strategies import Resharding, Stage
 from tests.functional.contract.faces import Face
 from tests.support.moving import BETWEEN

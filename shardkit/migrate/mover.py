@@ -10,11 +10,11 @@ from typing import Unpack
 from shardkit.core.machine import Program
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardkitError
+from shardkit.migrate.freeze import drop_stub, finish, freeze, unmark
+from shardkit.migrate.marks import MARK, Homes, Moving, is_stub
+from shardkit.migrate.sending import Sending
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze, unmark
-from shardkit.sharding.resharding.marks import MARK, Homes, Moving, is_stub
-from shardkit.sharding.resharding.sending import Sending
 from shardkit.sharding.shard_map import is_map_key
 
 _TOKEN_BYTES = 32

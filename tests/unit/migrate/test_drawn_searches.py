@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from shardkit import CalculatedSuffix, Unsharded
 from shardkit.dynamodb.values import WireItem
-from shardkit.sharding.resharding.marks import MARK
+from shardkit.migrate.marks import MARK
 from shardkit.strategies import Stage
 from tests.support.checker import Key, Operation, Process, Search, search
 from tests.support.resharded import Moves, item

@@ -20,8 +20,8 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.service_errors import cancellation_reasons
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.errors import AmbiguousItemError
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, STUB, Homes, Moving, unmarked
-from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
+from shardkit.migrate.marks import COPY_MARKED, MARK, STUB, Homes, Moving, unmarked
+from shardkit.migrate.sending import Sending, failed_condition, item_there
 
 _NAME = {"#m": MARK}
 _FAILED = "ConditionalCheckFailed"

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Resharding, ShardkitError, Strategy, Unsharded
-from shardkit.bulk.move_plan import Planning, stage_costs
-from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.values import WireItem
+from shardkit.migrate.between import described
+from shardkit.migrate.marks import MARK, STUB, Moving
+from shardkit.migrate.move_plan import Planning, stage_costs
+from shardkit.migrate.mover import Mover
 from shardkit.passes.table_pass import STALLED_SECONDS, PassReport, TablePass
-from shardkit.sharding.resharding.between import described
-from shardkit.sharding.resharding.marks import MARK, STUB, Moving
 from tests.support.fakes import client_error, lost_connection, throttled
 from tests.support.machines import Timed
 

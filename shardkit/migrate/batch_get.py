@@ -13,13 +13,13 @@ from shardkit.dynamodb.expressions.rewrite import project, refuse_attributes
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import ShardQueryError
+from shardkit.migrate.items import OWN
+from shardkit.migrate.marks import MARK, Moving, is_stub, unmarked
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, checked_types, refuse_kept
-from shardkit.sharding.resharding.items import OWN
-from shardkit.sharding.resharding.marks import MARK, Moving, is_stub, unmarked
 
 
 class _Places(BatchGet):

@@ -11,6 +11,13 @@ from shardkit.core.machine import Machine, Program, Response
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, StageError
+from shardkit.migrate import items
+from shardkit.migrate.batch_get import get_many
+from shardkit.migrate.batch_write import batched
+from shardkit.migrate.marks import MARK, Moving
+from shardkit.migrate.query import MovingPlan, read_of
+from shardkit.migrate.scan import StreamOfPlaces
+from shardkit.migrate.transactions import Action, Reading
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held
@@ -18,13 +25,6 @@ from shardkit.sharding.parameters import FanOut, Params
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream
-from shardkit.sharding.resharding import items
-from shardkit.sharding.resharding.batch_get import get_many
-from shardkit.sharding.resharding.batch_write import batched
-from shardkit.sharding.resharding.marks import MARK, Moving
-from shardkit.sharding.resharding.query import MovingPlan, read_of
-from shardkit.sharding.resharding.scan import StreamOfPlaces
-from shardkit.sharding.resharding.transactions import Action, Reading
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
 from shardkit.strategies import RandomSuffix, Resharding, Stage, Strategy

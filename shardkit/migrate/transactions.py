@@ -17,11 +17,8 @@ from shardkit.dynamodb.expressions.rewrite import project, refuse_attributes
 from shardkit.dynamodb.service_errors import cancellation_reasons
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import UnsupportedParameterError
-from shardkit.sharding import items
-from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.parameters import AddedToken, FanOut, Params
-from shardkit.sharding.resharding.batch_write import old_states
-from shardkit.sharding.resharding.items import (
+from shardkit.migrate.batch_write import old_states
+from shardkit.migrate.items import (
     OWN,
     SHOW,
     finish_frozen,
@@ -33,8 +30,11 @@ from shardkit.sharding.resharding.items import (
     unsettled,
     written,
 )
-from shardkit.sharding.resharding.marks import MARK, Homes, Moving, state_at_old_home
-from shardkit.sharding.resharding.sending import Sending
+from shardkit.migrate.marks import MARK, Homes, Moving, state_at_old_home
+from shardkit.migrate.sending import Sending
+from shardkit.sharding import items
+from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.parameters import AddedToken, FanOut, Params
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
 _Identity = tuple[str, Any]

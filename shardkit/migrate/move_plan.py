@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
-from shardkit.bulk.mover import Location, key_in, location_of
 from shardkit.bulk.pacing import WriteRate
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
+from shardkit.migrate.marks import COPY_MARKED, MARK, Moving
+from shardkit.migrate.mover import Location, key_in, location_of
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, Moving
 from shardkit.sharding.shard_map import is_map_key
 from shardkit.strategies import Stage
 

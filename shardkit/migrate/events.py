@@ -6,7 +6,7 @@ from typing import Literal
 
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import InvalidKeyError
-from shardkit.sharding.resharding.marks import MARK, Moving, is_stub, unmarked
+from shardkit.migrate.marks import MARK, Moving, is_stub, unmarked
 
 Origin = Literal["application", "move", "unknown"]
 

@@ -10,12 +10,12 @@ from collections.abc import Hashable, Sequence
 
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.migrate.items import OPERATIONS, homes_of, written
+from shardkit.migrate.marks import MARK, Moving, State, state_at_old_home
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.parameters import FanOut, Params
-from shardkit.sharding.resharding.items import OPERATIONS, homes_of, written
-from shardkit.sharding.resharding.marks import MARK, Moving, State, state_at_old_home
 
 
 def batched(

@@ -19,11 +19,11 @@ from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.expressions.rewrite import and_condition, project, refuse_attributes
 from shardkit.errors import StageError, UnsupportedExpressionError
+from shardkit.migrate.freeze import finish
+from shardkit.migrate.marks import MARK, STUB, Homes, Moving, State, is_frozen, state_at_old_home
+from shardkit.migrate.sending import Sending, failed_condition, item_there
 from shardkit.sharding import items
 from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, refuse_stored_keys
-from shardkit.sharding.resharding.freeze import finish
-from shardkit.sharding.resharding.marks import MARK, STUB, Homes, Moving, State, is_frozen, state_at_old_home
-from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
 
 _LEGACY = ("AttributeUpdates", "ConditionalOperator", "Expected")
 _WRITTEN = ("AttributeUpdates", "ConditionExpression", "Expected", "UpdateExpression")

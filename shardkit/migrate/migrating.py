@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
-from shardkit.bulk.move_plan import MovePlan, Planning, has_stream
-from shardkit.bulk.mover import Mover, MoveReport
+from shardkit.migrate.between import Movable, movable
+from shardkit.migrate.move_plan import MovePlan, Planning, has_stream
+from shardkit.migrate.mover import Mover, MoveReport
 from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
-from shardkit.sharding.resharding.between import Movable, movable
 
 __all__ = ["MoveOptions", "MovePlan", "MoveReport", "PlanOptions", "VerifyOptions", "move", "plan", "verify"]
 

@@ -11,10 +11,10 @@ from botocore.exceptions import ClientError
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Send, Wait
 from shardkit.errors import StageError
-from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze
-from shardkit.sharding.resharding.items import OPERATIONS
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, STUB
-from shardkit.sharding.resharding.sending import Sending
+from shardkit.migrate.freeze import drop_stub, finish, freeze
+from shardkit.migrate.items import OPERATIONS
+from shardkit.migrate.marks import COPY_MARKED, MARK, STUB
+from shardkit.migrate.sending import Sending
 from tests.support.machines import a_fan_out
 from tests.support.moving import TOKEN, homes, moving
 

@@ -24,7 +24,7 @@ from shardkit import (
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
-from shardkit.sharding.backfill import Repair, attributes_read, index_of, repair
+from shardkit.migrate.repair import Repair, attributes_read, index_of, repair
 from shardkit.sharding.layout import Sharding
 
 TYPES = {"pk": "S", "sk": "S", "status": "S", "ix": "S", "shard": "N", "at": "N"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardkit.sharding.resharding import freeze, items
+from shardkit.migrate import freeze, items
 from tests.support.checker import Process, Search, search
 from tests.support.mutated import Mutant, check_found
 from tests.support.resharded import Moves, item

@@ -13,11 +13,11 @@ from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Program, Send, Steps
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import StageError
+from shardkit.migrate.marks import MARK, STUB
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import AddedToken
-from shardkit.sharding.resharding.marks import MARK, STUB
 from shardkit.sharding.transactions import transact_get, transact_write
 from tests.support.fakes import throttled
 from tests.support.machines import Timed, a_fan_out

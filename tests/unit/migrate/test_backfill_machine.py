@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardkitError, Strategy
-from shardkit.bulk.backfill_machine import Backfill
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
+from shardkit.migrate.backfill_machine import Backfill
+from shardkit.migrate.repair import index_of
 from shardkit.passes.table_pass import STALLED_SECONDS
-from shardkit.sharding.backfill import index_of
 from tests.support.fakes import client_error, lost_connection, throttled
 from tests.support.machines import Timed
-from tests.unit.sharding.test_backfill import made
+from tests.unit.migrate.test_repair import made
 
 SEGMENTS = 3
 PAGE = 4

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
-from shardkit.bulk.backfill_machine import Backfill, BackfillReport
+from shardkit.migrate.backfill_machine import Backfill, BackfillReport
+from shardkit.migrate.repair import index_of
 from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
-from shardkit.sharding.backfill import index_of
 from shardkit.sharding.layout import Sharding
 
 

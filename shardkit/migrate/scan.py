@@ -17,8 +17,8 @@ from typing import Any
 from shardkit.core.machine import Done, Response, Step
 from shardkit.dynamodb.values import WireItem, comparable, comparable_item
 from shardkit.errors import InvalidKeyError
+from shardkit.migrate.marks import Moving, is_stub
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.resharding.marks import Moving, is_stub
 from shardkit.sharding.scan import Row, StreamOfSegments
 
 _DIGEST_BYTES = 16

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from shardkit import CalculatedSuffix, Unsharded
-from shardkit.sharding.resharding import query
+from shardkit.migrate import query
 from tests.support.checker import Process, Search, search
 from tests.support.mutated import Mutant, check_found
 from tests.support.resharded import Moves, item

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shardkit import StageError
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem
-from shardkit.sharding.resharding.marks import MARK, Moving
-from shardkit.sharding.resharding.scan import Remembered, StreamOfPlaces
+from shardkit.migrate.marks import MARK, Moving
+from shardkit.migrate.scan import Remembered, StreamOfPlaces
 from tests.support.machines import Shuffled, a_fan_out
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, in_stage
 

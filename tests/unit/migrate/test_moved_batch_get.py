@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Send, Steps
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
-from shardkit.sharding.resharding.batch_get import get_many
-from shardkit.sharding.resharding.marks import MARK, STUB
+from shardkit.migrate.batch_get import get_many
+from shardkit.migrate.marks import MARK, STUB
 from tests.support.machines import Timed, a_fan_out
 from tests.support.moving import TOKEN, homes, moving
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.bulk.moving_load import MovingLoad
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import AmbiguousItemError, InvalidKeyError
-from shardkit.sharding.resharding.marks import MARK, is_frozen, is_stub
+from shardkit.migrate.load import MovingLoad
+from shardkit.migrate.marks import MARK, is_frozen, is_stub
 from tests.support.fakes import all_written, client_error, drive, lost_connection, outcome, throttled
 from tests.support.moving import BETWEEN, STATES, TOKEN, moving, stored
 from tests.support.stepwise import Answered, Tables

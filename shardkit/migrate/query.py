@@ -36,6 +36,7 @@ from shardkit.dynamodb.expressions.key_condition import sort_value
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.migrate.marks import MARK, STUB, Moving
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.cursor import calculated
@@ -44,7 +45,6 @@ from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan, read_cursor
 from shardkit.sharding.query.stream import StreamOfShards
-from shardkit.sharding.resharding.marks import MARK, STUB, Moving
 from shardkit.sharding.spread import plain
 from shardkit.strategies import CalculatedSuffix, KeyValue, RangeSuffix, Strategy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.sharding.resharding import batch_get, batch_write, transactions
+from shardkit.migrate import batch_get, batch_write, transactions
 from tests.support.checker import Process, Search, search
 from tests.support.mutated import Mutant, check_found
 from tests.support.resharded import Moves, item

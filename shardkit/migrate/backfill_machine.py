@@ -11,8 +11,8 @@ from shardkit.core.machine import Program
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
+from shardkit.migrate.repair import Repair, attributes_read, repair
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
-from shardkit.sharding.backfill import Repair, attributes_read, repair
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
 

@@ -19,11 +19,11 @@ from shardkit.core.machine import Send
 from shardkit.core.merge import Item
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import ShardQueryError
+from shardkit.migrate.marks import MARK
+from shardkit.migrate.query import FilteredRead, MovingPlan, read_of
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.resharding.marks import MARK
-from shardkit.sharding.resharding.query import FilteredRead, MovingPlan, read_of
 from shardkit.strategies import Stage
 from tests.support.machines import Shuffled, Timed, a_fan_out, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
