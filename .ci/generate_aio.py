@@ -22,7 +22,7 @@ SOURCES = {
     "cache.py": PACKAGE / "cache" / "table.py",
     "counter.py": PACKAGE / "counter.py",
     "table.py": PACKAGE / "table.py",
-    "timeseries.py": PACKAGE / "timeseries.py",
+    "timeseries.py": PACKAGE / "timeseries" / "series.py",
 }
 
 NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of")
@@ -102,10 +102,10 @@ COUNTER_TEXTS = {
 SERIES_TEXTS = {
     '"""TimeSeries: one logical table, stored in a table for each period."""': (
         '"""The async TimeSeries.\n\n'
-        'Generated from shardkit/timeseries.py by .ci/generate_aio.py: change it there.\n"""'
+        'Generated from shardkit/timeseries/series.py by .ci/generate_aio.py: change it there.\n"""'
     ),
     "from shardkit.table import ItemOperations\n": "",
-    "from shardkit.errors import": "from shardkit.aio.table import ItemOperations\nfrom shardkit.errors import",
+    "from shardkit.core.calls import": "from shardkit.aio.table import ItemOperations\nfrom shardkit.core.calls import",
     'TimeSeries(\n            boto3.resource("dynamodb"),': "TimeSeries(\n            client,",
     "target: A boto3 resource or client.": "target: An aiobotocore client, or an aioboto3 resource.",
     "if is_async(client):": "if not is_async(client):",

@@ -13,8 +13,8 @@ from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.options import OUTPUT, connection, option, parsed_toml, seconds_of
 from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.partitions.scenarios.entries import Entries
-from shardkit.sharding.series.periods import Calendar, TimeFormat
-from shardkit.sharding.series.settings import Prices, TableClass, Throughput
+from shardkit.timeseries.periods import Calendar, TimeFormat
+from shardkit.timeseries.settings import Prices, TableClass, Throughput
 
 if TYPE_CHECKING:
     from shardkit.timeseries import TimeSeries

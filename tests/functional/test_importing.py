@@ -85,11 +85,10 @@ def test_a_plain_table_brings_nothing_of_moves_series_or_caches() -> None:
     plain = {name for name in brought_by(*used) if name.startswith("shardkit")}
     assert len(plain) <= 72
     loads = "from shardkit import bulk_load; bulk_load(orders, [{'Date': 'd'}])"
-    both = {name for name in brought_by(*used, loads) if name.startswith("shardkit")} - {
-        "shardkit.strategies.resharding"
-    }
-    others = ("resharding", "mapped", "series", "cache", "moving_load", "series_load", "migrate", "timeseries")
-    assert {name for name in both if {*name.split(".")} & {*others}} == set()
+    both = {name for name in brought_by(*used, loads) if name.startswith("shardkit")}
+    assert {
+        name for name in both if name.startswith(("shardkit.cache", "shardkit.migrate", "shardkit.timeseries"))
+    } == set()
     assert "shardkit.bulk.load_machine" in both - plain
 
 

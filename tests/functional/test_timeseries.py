@@ -400,7 +400,7 @@ def test_the_time_may_be_the_partition_key(resource: DynamoDBServiceResource) ->
 
 
 def test_keys_of_any_time_take_no_memory(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.sharding.series.programs._MOST_TABLES", 5)
+    monkeypatch.setattr("shardkit.timeseries.programs._MOST_TABLES", 5)
     series = a_series(resource, schema=BY_ID, period="day")
     series.put_item(Item={"Id": "A1", "Time": "2016-04-01T00:00:00Z"})
     for day in range(1, 29):

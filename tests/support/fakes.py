@@ -17,10 +17,10 @@ from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.load_machine import Load
-from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.sharding.layout import Sharding
+from shardkit.timeseries.load import SeriesLoad
 from tests.support.tables import described
 from tests.support.wire import STATUS, THROTTLE, error
 

@@ -12,13 +12,13 @@ from boto3.dynamodb.conditions import Attr, Key
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, TimeSeries
-from shardkit.sharding.series.programs import SeriesPrograms
+from shardkit.timeseries.programs import SeriesPrograms
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
     from types_boto3_dynamodb.service_resource import Table
 
-    from shardkit.sharding.series.periods import PeriodLength
+    from shardkit.timeseries.periods import PeriodLength
 
 Item = dict[str, Any]
 

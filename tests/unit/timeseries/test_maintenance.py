@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import MaintenanceError, ShardkitError
-from shardkit.sharding.series.control import created
-from shardkit.sharding.series.running import maintained, planned
-from shardkit.sharding.series.settings import Prices, Series, Throughput
+from shardkit.timeseries.control import created
+from shardkit.timeseries.running import maintained, planned
+from shardkit.timeseries.settings import Prices, Series, Throughput
 from tests.support.control_plane import EXPORT_SECONDS, Account, Run
 from tests.support.series import BY_ID, SCHEMA
 

@@ -15,11 +15,11 @@ from typing import Any
 from shardkit.core.machine import Program, Send, Wait
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import MaintenanceError
-from shardkit.sharding.series.control import POLL_SECONDS, is_missing, listed, settled
-from shardkit.sharding.series.maintenance import TableState, due_of, plan_of
-from shardkit.sharding.series.periods import Period, datetime_of, second_of
-from shardkit.sharding.series.settings import Series
-from shardkit.sharding.series.steps import Action, Maintenance, MaintenanceReport, MaintenanceStep, steps_text
+from shardkit.timeseries.control import POLL_SECONDS, is_missing, listed, settled
+from shardkit.timeseries.maintenance import TableState, due_of, plan_of
+from shardkit.timeseries.periods import Period, datetime_of, second_of
+from shardkit.timeseries.settings import Series
+from shardkit.timeseries.steps import Action, Maintenance, MaintenanceReport, MaintenanceStep, steps_text
 
 _TRIES = 3
 _COOLING = frozenset({"set throughput", "set table class"})

@@ -11,8 +11,8 @@ from shardkit.core.merge import Rows
 from shardkit.dynamodb.service_errors import check_fits
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream
-from shardkit.sharding.series.control import is_missing
-from shardkit.sharding.series.periods import Period
+from shardkit.timeseries.control import is_missing
+from shardkit.timeseries.periods import Period
 
 Opening = Callable[[Period, "int | None"], Program[Any]]
 """Makes the program that returns a period's stream, for at most so many items; it sends no request."""

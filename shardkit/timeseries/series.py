@@ -9,22 +9,22 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
-from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.runtime.transports import Transport
-from shardkit.sharding.series.periods import PeriodLength, TimeFormat, second_of
-from shardkit.sharding.series.programs import SeriesPrograms
-from shardkit.sharding.series.running import planned
-from shardkit.sharding.series.settings import Late, Missing, Prices, Series, Throughput
-from shardkit.sharding.series.steps import Maintenance, MaintenanceReport, MaintenanceStep, Saving
 from shardkit.strategies import Strategy, Unsharded
 from shardkit.table import ItemOperations
 from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetItemResponse
+from shardkit.timeseries.load import SeriesLoad
+from shardkit.timeseries.periods import PeriodLength, TimeFormat, second_of
+from shardkit.timeseries.programs import SeriesPrograms
+from shardkit.timeseries.running import planned
+from shardkit.timeseries.settings import Late, Missing, Prices, Series, Throughput
+from shardkit.timeseries.steps import Maintenance, MaintenanceReport
 
-__all__ = ["Maintenance", "MaintenanceReport", "MaintenanceStep", "Prices", "Saving", "Throughput", "TimeSeries"]
+__all__ = ["TimeSeries"]
 
 
 def _now() -> datetime:

@@ -17,9 +17,9 @@ from shardkit.bulk.report import BulkReport, BulkResult, LoadTally, Settled
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 from shardkit.errors import PeriodError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.series.control import is_missing, settled
-from shardkit.sharding.series.periods import Period
-from shardkit.sharding.series.programs import SeriesPrograms
+from shardkit.timeseries.control import is_missing, settled
+from shardkit.timeseries.periods import Period
+from shardkit.timeseries.programs import SeriesPrograms
 
 
 class SeriesLoad:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardkit import ConfigurationError, InvalidKeyError
 from shardkit.dynamodb.expressions.key_condition import SortCondition
-from shardkit.sharding.series.periods import Calendar, PeriodLength, TimeFormat, Times, second_of
+from shardkit.timeseries.periods import Calendar, PeriodLength, TimeFormat, Times, second_of
 
 LENGTHS: tuple[PeriodLength, ...] = ("day", "week", "month", timedelta(hours=6), timedelta(seconds=90))
 FORMS: tuple[TimeFormat, ...] = ("iso", "iso without zone", "seconds", "milliseconds")

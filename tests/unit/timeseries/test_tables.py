@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from threading import Barrier
 from typing import TYPE_CHECKING
 
-from shardkit.sharding.series.settings import Series
-from shardkit.sharding.series.stream import returned
-from shardkit.sharding.series.tables import SeriesTables
+from shardkit.timeseries.settings import Series
+from shardkit.timeseries.stream import returned
+from shardkit.timeseries.tables import SeriesTables
 from tests.support.series import CLICKS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from shardkit.core.checks import check_count, check_number, did_you_mean
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError, brief
-from shardkit.sharding.series.periods import Calendar, Period, PeriodLength, TimeFormat, Times, second_of
+from shardkit.timeseries.periods import Calendar, Period, PeriodLength, TimeFormat, Times, second_of
 
 TableClass = Literal["STANDARD", "STANDARD_INFREQUENT_ACCESS"]
 Late = Literal["write", "error"]

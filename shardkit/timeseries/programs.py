@@ -35,15 +35,15 @@ from shardkit.sharding.programs import Programs, listed_keys, no_request
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.seam import Operations
-from shardkit.sharding.series.control import is_missing
-from shardkit.sharding.series.periods import Period, second_of
-from shardkit.sharding.series.running import maintained
-from shardkit.sharding.series.settings import Series
-from shardkit.sharding.series.steps import Maintenance, MaintenanceReport
-from shardkit.sharding.series.stream import QueryOfPeriods, StreamOfPeriods, returned
-from shardkit.sharding.series.tables import SeriesTables
 from shardkit.sharding.transactions import TRANSACTIONS, parts_of
 from shardkit.strategies import Strategy
+from shardkit.timeseries.control import is_missing
+from shardkit.timeseries.periods import Period, second_of
+from shardkit.timeseries.running import maintained
+from shardkit.timeseries.settings import Series
+from shardkit.timeseries.steps import Maintenance, MaintenanceReport
+from shardkit.timeseries.stream import QueryOfPeriods, StreamOfPeriods, returned
+from shardkit.timeseries.tables import SeriesTables
 
 T = TypeVar("T")
 

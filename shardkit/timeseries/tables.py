@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError, PeriodError, brief
-from shardkit.sharding.series.control import created, listed
-from shardkit.sharding.series.periods import Period, second_of
-from shardkit.sharding.series.settings import Series, Throughput
+from shardkit.timeseries.control import created, listed
+from shardkit.timeseries.periods import Period, second_of
+from shardkit.timeseries.settings import Series, Throughput
 
 LISTED_SECONDS = 60
 """For how long a list of the tables is used; what this client creates or writes to is added at once."""

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import PeriodError, Unsharded
-from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.machine import Answer, Response, Send
-from shardkit.sharding.series.programs import SeriesPrograms
-from shardkit.sharding.series.settings import Series
+from shardkit.timeseries.load import SeriesLoad
+from shardkit.timeseries.programs import SeriesPrograms
+from shardkit.timeseries.settings import Series
 from tests.support.fakes import Fault, Service, client_error, drive
 
 NOW = datetime(2016, 4, 15, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 from shardkit.core.machine import Program, Send, Wait
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ShardkitError
-from shardkit.sharding.series.periods import Period
-from shardkit.sharding.series.settings import Series, Throughput
+from shardkit.timeseries.periods import Period
+from shardkit.timeseries.settings import Series, Throughput
 
 POLL_SECONDS = 2.0
 MOST_SECONDS = 600.0

@@ -17,10 +17,10 @@ from typing import Any
 
 from shardkit.dynamodb.schema import KeySchema, throughput_of
 from shardkit.dynamodb.units import write_units
-from shardkit.sharding.series.control import changing
-from shardkit.sharding.series.periods import Period, datetime_of, second_of
-from shardkit.sharding.series.settings import Prices, Series, Throughput
-from shardkit.sharding.series.steps import (
+from shardkit.timeseries.control import changing
+from shardkit.timeseries.periods import Period, datetime_of, second_of
+from shardkit.timeseries.settings import Prices, Series, Throughput
+from shardkit.timeseries.steps import (
     GB,
     Maintenance,
     MaintenanceStep,

@@ -1,1 +1,0 @@
-"""Time series: one logical table, stored in a table for each period."""
