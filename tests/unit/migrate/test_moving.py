@@ -346,17 +346,15 @@ def found_by_stream(table: MovedTable, runner: Timed, params: dict[str, Any], mo
     return found
 
 
-@pytest.mark.parametrize("state", ["stub", "copied", "moved"])
-@pytest.mark.parametrize("name", ["overlap", "ranges", "double"])
-@pytest.mark.parametrize("limit", [1, 3, None])
+@pytest.mark.parametrize("state", ["stub", "copied"])
+@pytest.mark.parametrize("name", ["overlap", "ranges"])
+@pytest.mark.parametrize("limit", [1, None])
 def test_a_stub_replaces_no_item(name: str, state: State, limit: int | None) -> None:
     """Where places belong to both strategies, both reads meet stubs, items and copies of other places."""
     table = a_table(dict.fromkeys(range(12), state), page=2, name=name)
     params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k")} | ({"Limit": limit} if limit else {})
     assert found_by_pages(table, bounded(table, 400), params) == [*range(12)]
-    del params["KeyConditionExpression"], table
-    table = a_table(dict.fromkeys(range(12), state), page=2, name=name)
-    params = {"KeyConditionExpression": Key("pk").eq("k")}
+    params.pop("Limit", None)
     assert found_by_stream(table, bounded(table, 100), params) == [*range(12)]
     assert found_by_stream(table, bounded(table, 100), params, 5) == [*range(5)]
 
@@ -373,7 +371,7 @@ def test_an_end_that_only_a_narrowed_condition_includes(
     if filtered:
         params |= {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": True}}
     test = {"lt": lt, "gt": gt, "lte": le, "gte": ge}[op]
-    for name in ("adopt", "double", "overlap"):
+    for name in ("adopt", "overlap"):
         table = a_table(dict.fromkeys(range(0, 12, 2), "moved"), page=1, name=name)
         for item in table.items:
             item["keep"] = {"BOOL": True}
@@ -397,8 +395,8 @@ def test_an_end_of_an_index_that_only_a_narrowed_condition_includes(op: str) -> 
         assert found_by_stream(table, bounded(table, 100), params) == wanted
 
 
-@pytest.mark.parametrize("page", [1, 2, 1000])
-@pytest.mark.parametrize("name", ["adopt", "double", "overlap", "ranges"])
+@pytest.mark.parametrize("page", [1, 1000])
+@pytest.mark.parametrize("name", ["adopt", "overlap"])
 def test_a_read_of_an_index_that_stops_among_equal_sort_keys(name: str, page: int) -> None:
     """It reads on until it has all of them, in ever longer pages."""
     params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"}
