@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq, ge, gt, le, lt
 from typing import Any
@@ -467,3 +467,37 @@ def test_all_old_places_fail() -> None:
     page = runner.run(moving_page(plan, on_shard_error="partial"))
     assert [int(plan.shown(item)["sk"]) for item in page.rows.items] == [*range(0, 12, 2)]
     assert page.errors.keys() == {None}
+
+
+@given(seed=st.integers(0, 2**32), case=cases(), slow=st.sampled_from([0.05, 0.3, 0.6, 2.0]), streams=st.booleans())
+def test_a_deadline_beside_slow_places(seed: int, case: Case, slow: float, *, streams: bool) -> None:
+    """What is shown is in order, each item once; without an error of a place, nothing is missing."""
+    rng = random.Random(seed)
+    case = replace(case, moving=False, filtered=False, projected=False, counting=False)
+    table = case.table(in_stage(case.stage, *MOVES[rng.choice([*MOVES])]), rng)
+    plan = MovingPlan.of(table.sharding, case.params | ({"Limit": case.limit} if case.limit and not streams else {}))
+
+    def answers(send: Send) -> tuple[float, Any]:
+        assert len(runner.sent) < 1000, "the read does not end"
+        return rng.random() * slow, table.answer(send)
+
+    runner = Timed(answers)
+    mode = rng.choice(["partial", "raise"])
+    made = moving_stream if streams else moving_page
+    read = made(plan, timeout=1.0, on_shard_error=mode, concurrency=rng.choice([1, 3, 10]))
+    found: list[Item] = []
+    try:
+        if streams:
+            while rows := runner.run(read):
+                found += [plan.shown(item) for item in rows.items]
+        else:
+            found = [plan.shown(item) for item in runner.run(read).rows.items]
+            assert runner.now <= 1.0
+            assert read.last_evaluated_key or read.errors or len(found) == len(case.expected(table))
+    except ShardQueryError:
+        return
+    expected = case.expected(table)
+    assert found == [item for item in expected if item in found]
+    if not read.errors:
+        assert found == (expected if streams else expected[: len(found)])
+    assert not (read.errors and mode == "raise")
