@@ -15,13 +15,13 @@ from statistics import quantiles
 
 from benchmarks.report import write_docs
 from shardkit import RandomSuffix
-from shardkit.core.machine import Answer, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Program, ProgramMachine, Send, Wait
 from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.simulator import Simulator, draws
 from shardkit.sharding import counter
 from shardkit.sharding.counter import CounterPlace
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 
 __all__ = ["Outcome", "rows", "simulate"]
 
@@ -59,7 +59,7 @@ def simulate(shards: int, *, key: str = "home", seconds: float = SECONDS, per_se
         return {} if throttle is None else throttle.error(send.operation)
 
     simulator = Simulator(answer, seed=key)
-    fan_out = FanOut(1, draws(key))
+    fan_out = FanOutOptions(1, draws(key))
     waits: list[float] = []
     ends: list[float] = []
 
@@ -73,7 +73,7 @@ def simulate(shards: int, *, key: str = "home", seconds: float = SECONDS, per_se
         ends.append(simulator.now)
 
     asked = int(seconds * per_second)
-    simulator.run_all([Steps(arriving(number / per_second)) for number in range(asked)])
+    simulator.run_all([ProgramMachine(arriving(number / per_second)) for number in range(asked)])
     return Outcome(
         asked=asked,
         in_time=sum(end <= seconds for end in ends),

@@ -19,10 +19,10 @@ from shardkit.core.machine import Response, Send
 from shardkit.partitions.simulator import Simulator
 from shardkit.sharding.hedging import HedgeAfter, Hedges
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 
 __all__ = ["hedge", "virtual"]
 
@@ -66,9 +66,9 @@ class _Empty:
 
 def virtual(shards: int, *, reads: int) -> Iterator[Figure]:
     """Read with shardkit's own machines, without a client."""
-    plain = FanOut(_connections(shards), random.Random(0).random)
+    plain = FanOutOptions(_connections(shards), random.Random(0).random)
     asked = {"KeyConditionExpression": ways.CONDITION}
-    plan = Plan.of(Sharding.described(TABLE, strategy_of(shards), _SCHEMA), asked)
+    plan = QueryPlan.of(Sharding.described(TABLE, strategy_of(shards), _SCHEMA), asked)
     for name, after in WAYS.items():
         fan_out = replace(plain, hedge_after=after, hedges=Hedges())
         table = _Empty()

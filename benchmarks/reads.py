@@ -16,10 +16,10 @@ from benchmarks.stub import stub
 from shardkit.core.machine import Done, Send
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 
 __all__ = ["latency", "reads"]
 
@@ -152,8 +152,8 @@ def _of_many_shards_without_requests() -> Iterator[Figure]:
         sharding = Sharding.described(TABLE, strategy_of(shards), description)
 
         def read_all() -> None:
-            plan = Plan.of(sharding, {"KeyConditionExpression": ways.CONDITION})
-            fan_out = FanOut(CONNECTIONS, draw=lambda: 0.5)
+            plan = QueryPlan.of(sharding, {"KeyConditionExpression": ways.CONDITION})
+            fan_out = FanOutOptions(CONNECTIONS, draw=lambda: 0.5)
             machine = PageOfShards(plan, sizes=ItemSizes(), fan_out=fan_out)
             asked: deque[Send] = deque()
             while not isinstance(step := machine.next(0.0), Done):

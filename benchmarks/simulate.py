@@ -18,7 +18,7 @@ from typing import Literal
 from benchmarks import messages
 from benchmarks.measure import Figure
 from benchmarks.report import Section
-from shardkit.core.machine import Program, Response, Send, Steps
+from shardkit.core.machine import Program, ProgramMachine, Response, Send
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.partitions import Partitions, Simulator
 from shardkit.partitions.scenarios.clients import ATTEMPTS, Retries, batch_writer
@@ -192,7 +192,7 @@ def simulated(way: Way) -> Run:
         source = messages.in_order(counts) if way.order == "sorted" else messages.in_random_order(counts)
         items = map(messages.stored, source)  # the threads take turns with it
         retries = EndlessRetries(ATTEMPTS, simulator.draw)
-        simulator.run_all(Steps(batch_writer(table.name, items, retries)) for _ in range(way.threads))
+        simulator.run_all(ProgramMachine(batch_writer(table.name, items, retries)) for _ in range(way.threads))
         requests, throttles, raised = table.requests, table.throttled.total(), retries.raised
         read_seconds, read_items = simulator.now, way.items
     else:

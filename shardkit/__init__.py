@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         UnsupportedOperationError,
         UnsupportedParameterError,
     )
-    from shardkit.middleware import Installation, install, install_everywhere
+    from shardkit.installation import Installation, install, install_everywhere
     from shardkit.migrate.backfill import backfill_index
     from shardkit.migrate.backfill_machine import BackfillReport
     from shardkit.runtime.transports import DirectTransport
@@ -153,7 +153,7 @@ if not TYPE_CHECKING:
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.counter": ("CounterValue", "ShardedCounter"),
-            "shardkit.middleware": ("Installation", "install", "install_everywhere"),
+            "shardkit.installation": ("Installation", "install", "install_everywhere"),
             "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.shard_map": ("ShardMap", "ShardMapAdmin"),
             "shardkit.staging": ("ImportReport", "StageReport", "import_items", "stage_items"),

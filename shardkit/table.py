@@ -18,7 +18,7 @@ from shardkit.runtime.targets import Wrapper, check_unwrapped, client_of_table
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
@@ -53,7 +53,7 @@ class ItemOperations(Wrapper):
 
     _runner: Runner
     _programs: Programs
-    _fan_out: FanOut
+    _fan_out: FanOutOptions
 
     @property
     def strategy(self) -> Strategy:
@@ -588,7 +588,7 @@ class ItemOperations(Wrapper):
         return self._runner
 
     @property
-    def fan_out(self) -> FanOut:
+    def fan_out(self) -> FanOutOptions:
         """How this view runs fan-outs; internal."""
         return self._fan_out
 

@@ -18,7 +18,7 @@ from shardkit.runtime.client_table import table_of
 from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.sharding import counter
 from shardkit.sharding.counter import CounterPlace, CounterValue
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import RandomSuffix
 
@@ -77,7 +77,7 @@ class ShardedCounter:
                     "the wrapped table (orders.table)"
                 )
             counter.check_strategy(runner.programs.strategy)
-            self._fan_out: FanOut = table.fan_out
+            self._fan_out: FanOutOptions = table.fan_out
         elif shards is None:
             raise ConfigurationError("shards: missing; it is needed without a ShardedTable; give, for example, shards=10")
         else:

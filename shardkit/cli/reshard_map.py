@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from shardkit.cli.command import FAILED, STOPPED
-from shardkit.cli.reshard_steps import Done, Steps
+from shardkit.cli.reshard_steps import Done, ReshardSteps
 from shardkit.cli.screen import duration
 from shardkit.errors import ConfigurationError, StageError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
 from shardkit.strategies import Resharding, Strategy
 
 
-class Mapped(Steps):
+class Mapped(ReshardSteps):
     """The verbs, and the growth of one key; ``sleep`` is for tests."""
 
     def __init__(self, admin: ShardMapAdmin, *given: Any, sleep: Callable[[float], object] = time.sleep) -> None:

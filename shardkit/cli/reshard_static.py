@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shardkit.cli.command import FAILED
-from shardkit.cli.reshard_steps import Done, Steps
+from shardkit.cli.reshard_steps import Done, ReshardSteps
 from shardkit.errors import ConfigurationError
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
@@ -14,7 +14,7 @@ _BACK: Mapping[Stage, Stage] = {"guard": "old", "switch": "guard", "move": "swit
 """The stage before, where every item is still found."""
 
 
-class Static(Steps):
+class Static(ReshardSteps):
     """The verbs, and a move without services."""
 
     def verbs(self) -> Mapping[str, Callable[[], Done]]:

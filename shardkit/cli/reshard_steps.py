@@ -75,7 +75,7 @@ def progress_line(report: MovePlan | MoveReport, seconds: float) -> Line:
     return Line(report.read + report.verified, f"{done}{rate}{throttles(report)}, {duration(seconds)}")
 
 
-class Steps:
+class ReshardSteps:
     """The passes over a table, and the strategies that were given."""
 
     def __init__(self, table: Any, progress: PassProgress[MovePlan | MoveReport], given: Mapping[str, Any]) -> None:

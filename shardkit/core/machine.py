@@ -88,7 +88,7 @@ Program = Generator["Send | Wait | Machine[Any]", Any, T]
 another machine (and gets its result)."""
 
 
-class Steps(Generic[T]):
+class ProgramMachine(Generic[T]):
     """Runs a :data:`Program` as a machine.
 
     ``begun``: what the program has already yielded, if the caller has started it.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 # Any: str, Decimal or bytes; a tuple of these, empty without a sort key. All sort keys of one read have one type.
-Place: TypeAlias = "tuple[Any, int]"
+Position: TypeAlias = "tuple[Any, int]"
 """(sort key, index of the shard)."""
 Item: TypeAlias = dict[str, Any]
 """In the caller's form."""
@@ -57,7 +57,7 @@ class Rows:
         return self
 
 
-def _number(place: Place) -> int:
+def _number(place: Position) -> int:
     return place[1]
 
 
@@ -73,12 +73,12 @@ class Merge:
         self._silent = set(range(shards))
         self._step = -1 if descending else 1
         self._first_silent = shards - 1 if descending else 0  # in reading order, of ranges; found when it is needed
-        self._frontiers: dict[int, Place] = {}
+        self._frontiers: dict[int, Position] = {}
         # Both are sorted: the frontiers, and the place of the first buffered item of each shard that has any. So a page
         # costs the same with 100 shards as with 10,000: it moves one place in each list, and a release looks only at
         # the shards that have items up to the bound.
-        self._ends: list[Place] = []
-        self._heads: list[Place] = []
+        self._ends: list[Position] = []
+        self._heads: list[Position] = []
         self.brought = [0] * shards
         """The number of items received from each shard."""
         self.released = [0] * shards
@@ -86,7 +86,7 @@ class Merge:
         self.count = 0
         """The number of items buffered."""
 
-    def add(self, number: int, page: Run, frontier: Place | None) -> None:
+    def add(self, number: int, page: Run, frontier: Position | None) -> None:
         """Add a page of a shard; a frontier of None means that the shard has ended."""
         self._silent.discard(number)
         run = self._runs[number]
@@ -104,7 +104,7 @@ class Merge:
             insort(self._ends, frontier)
 
     @property
-    def frontiers(self) -> list[Place]:
+    def frontiers(self) -> list[Position]:
         """The frontiers of the shards that answered and have not ended, the bound first."""
         return self._ends[::-1] if self._descending else self._ends[:]
 
@@ -125,11 +125,11 @@ class Merge:
     def held(self) -> Rows:
         return self._first([(number, len(run.items)) for number, run in enumerate(self._runs)])
 
-    def not_after(self, place: Place, other: Place) -> bool:
+    def not_after(self, place: Position, other: Position) -> bool:
         """Return whether ``place`` is at or before ``other`` in the reading direction."""
         return place >= other if self._descending else place <= other
 
-    def behind(self, place: Place) -> list[int]:
+    def behind(self, place: Position) -> list[int]:
         """Return the shards that have not ended and were not read as far as ``place``."""
         return [
             number
@@ -137,11 +137,11 @@ class Merge:
             if frontier != place and self.not_after(frontier, place)
         ]
 
-    def bound(self) -> Place | None:
+    def bound(self) -> Position | None:
         """Return the earliest frontier; None if all shards have ended."""
         return self._ends[-1 if self._descending else 0] if self._ends else None
 
-    def up_to(self, places: Sequence[Place]) -> list[int]:
+    def up_to(self, places: Sequence[Position]) -> list[int]:
         """Return, for each place, the number of buffered items at or before it."""
         held = sorted((sort_key, number) for number, run in enumerate(self._runs) for sort_key in run.sort_keys)
         if self._descending:
@@ -182,7 +182,7 @@ class Merge:
         self.count -= taken.total()
         return rows
 
-    def _turn(self, number: int, bound: Place | None) -> int:
+    def _turn(self, number: int, bound: Position | None) -> int:
         # Counts the items at the front of a shard's run that are up to the bound. Between equal sort keys the shard
         # decides: the bound's own shard, and those before it in reading order, are up to the bound with items of that
         # sort key; the shards after it are not. A descending run is sorted in reverse, which bisect cannot search.

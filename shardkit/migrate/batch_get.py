@@ -19,7 +19,7 @@ from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, checked_types, refuse_kept
+from shardkit.sharding.parameters import PROJECTIONS, FanOutOptions, Params, checked_types, refuse_kept
 
 
 class _Places(BatchGet):
@@ -35,7 +35,9 @@ class _Places(BatchGet):
         return [key for (key, _), item in super().found if is_stub(item)]
 
 
-def get_many(moving: Moving, keys: Sequence[Mapping[str, Any]], options: Params, fan_out: FanOut) -> Program[Response]:
+def get_many(
+    moving: Moving, keys: Sequence[Mapping[str, Any]], options: Params, fan_out: FanOutOptions
+) -> Program[Response]:
     """Read any number of items by key; see :func:`shardkit.sharding.batches.get_many`."""
     refuse_kept(moving, options)
     wire = moving.form.params(checked_types(options))

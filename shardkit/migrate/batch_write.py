@@ -15,11 +15,11 @@ from shardkit.migrate.marks import MARK, Moving, State, state_at_old_home
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
-from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.parameters import FanOutOptions, Params
 
 
 def batched(
-    moving: Moving, writes: Sequence[tuple[str, Params]], fan_out: FanOut
+    moving: Moving, writes: Sequence[tuple[str, Params]], fan_out: FanOutOptions
 ) -> Program[tuple[list[tuple[Program[Response], bool]], BatchGet | None]]:
     """Return the program of each write, and whether a batch may do its request; and the read that was necessary.
 
@@ -49,7 +49,7 @@ def batched(
 
 
 def old_states(
-    moving: Moving, keys: Sequence[WireItem], asked: str | None, fan_out: FanOut
+    moving: Moving, keys: Sequence[WireItem], asked: str | None, fan_out: FanOutOptions
 ) -> Program[tuple[dict[Hashable, State], BatchGet]]:
     """Read what is at the old homes of items, consistently: a state by logical primary key; and return the read."""
     names = {f"#k{number}": name for number, name in enumerate((*moving.key_names, MARK))}

@@ -21,9 +21,9 @@ from shardkit.migrate.transactions import Action, Reading
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held
-from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.parameters import FanOutOptions, Params
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
@@ -37,13 +37,13 @@ class Between(Moving, Operations):
     get_many = get_many
 
     def item(
-        self, operation: str, params: Params, shard: int | None, fan_out: FanOut, *, return_shards: bool
+        self, operation: str, params: Params, shard: int | None, fan_out: FanOutOptions, *, return_shards: bool
     ) -> Program[Response]:
         if return_shards:
             self.refuse("ReturnShards=", "omit it: an item may be at its old or at its new place")
         return items.OPERATIONS[operation](self, params, shard, fan_out)
 
-    def plan(self, params: Params, shard: int | None, *, return_shards: bool = False) -> Plan:
+    def plan(self, params: Params, shard: int | None, *, return_shards: bool = False) -> QueryPlan:
         plan = MovingPlan.of(self, params, shard=shard)
         if return_shards:
             plan.refuse_shards()
@@ -58,7 +58,7 @@ class Between(Moving, Operations):
     def scan(self, params: Params) -> NoReturn:
         self.refuse("scan()", "use scan_items() of ShardedTable, which reads the old places first")
 
-    def segments(self, params: Params, segments: int, fan_out: FanOut) -> Machine[list[Row]]:
+    def segments(self, params: Params, segments: int, fan_out: FanOutOptions) -> Machine[list[Row]]:
         return StreamOfPlaces(self, params, segments, fan_out)
 
     def physical_item(self, item: Mapping[str, Any], source: str, draw: Callable[[], float]) -> NoReturn:
@@ -70,7 +70,7 @@ class Between(Moving, Operations):
     def keys_in_batch(self, keys: Sequence[Mapping[str, Any]]) -> None:
         return None
 
-    def action(self, operation: str, params: Params, shard: Any, fan_out: FanOut) -> Program[Any]:
+    def action(self, operation: str, params: Params, shard: Any, fan_out: FanOutOptions) -> Program[Any]:
         yield from ()
         if operation == "GetItem":
             return Reading.of(self, params, shard)

@@ -23,7 +23,7 @@ from shardkit.migrate.freeze import finish
 from shardkit.migrate.marks import MARK, STUB, Homes, Moving, State, is_frozen, state_at_old_home
 from shardkit.migrate.sending import Sending, failed_condition, item_there
 from shardkit.sharding import items
-from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, refuse_stored_keys
+from shardkit.sharding.parameters import PROJECTIONS, FanOutOptions, Params, refuse_stored_keys
 
 _LEGACY = ("AttributeUpdates", "ConditionalOperator", "Expected")
 _WRITTEN = ("AttributeUpdates", "ConditionExpression", "Expected", "UpdateExpression")
@@ -33,7 +33,7 @@ _LIVE = f"attribute_exists(#shardkit_k) AND {_UNMARKED}"
 SHOW = "ReturnValuesOnConditionCheckFailure"
 
 
-def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     refuse_shard(moving, shard)
     wire, _ = items.item_request(moving, "GetItem", params)
     refuse_attributes(wire, {MARK}, *PROJECTIONS, why=OWN)
@@ -60,7 +60,7 @@ def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOut)
     return _shown(moving, send, response)
 
 
-def _at_home(moving: Moving, operation: str, params: Params, fan_out: FanOut) -> Program[Response]:
+def _at_home(moving: Moving, operation: str, params: Params, fan_out: FanOutOptions) -> Program[Response]:
     """Run an operation on an item that does not move."""
     response = yield from items.OPERATIONS[operation](moving.new, params, None, fan_out)
     del response["Shard"]
@@ -68,7 +68,7 @@ def _at_home(moving: Moving, operation: str, params: Params, fan_out: FanOut) ->
 
 
 def _write(operation: str) -> Callable[..., Program[Response]]:
-    def write(moving: Moving, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+    def write(moving: Moving, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
         refuse_shard(moving, shard)
         wire = written(moving, operation, params, fan_out)
         homes = homes_of(moving, wire[items.source_of(operation)])
@@ -105,7 +105,7 @@ def homes_of(moving: Moving, key: Mapping[str, Any]) -> Homes:
     return moving.homes({name: key[name] for name in moving.key_names})
 
 
-def written(moving: Moving, operation: str, params: Params, fan_out: FanOut) -> dict[str, Any]:
+def written(moving: Moving, operation: str, params: Params, fan_out: FanOutOptions) -> dict[str, Any]:
     """Return a write's wire parameters, with the logical key, checked for both homes."""
     wire, _ = items.write_request(moving, operation, params, fan_out.draw)
     refuse_attributes(wire, {MARK}, *_WRITTEN, why=OWN)

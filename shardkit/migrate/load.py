@@ -14,7 +14,7 @@ from typing import Any
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.writes import Write
-from shardkit.core.machine import Answer, Program, Response, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Program, ProgramMachine, Response, Send, Step, Wait
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
@@ -22,7 +22,7 @@ from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.indexes import NO_INDEXES
 from shardkit.sharding.leases import Held, leased
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.seam import Operations
 
@@ -35,7 +35,7 @@ class _Request:
     """A request of the load, and the program in its place."""
 
     send: Send
-    steps: Steps[Response]
+    steps: ProgramMachine[Response]
     requests: int = 0
     consumed: dict[str, Any] | None = None
     stored: dict[Any, Any] = field(default_factory=dict)  # its parts, by the logical primary key
@@ -64,7 +64,7 @@ class MovingLoad(Load):
         self._moving = replace(sharding, form=WIRE_VALUES)
         self._now = sharding
         self._mapped = mapped
-        self._fan_out = FanOut(max(1, _AT_ONCE // workers), draw)
+        self._fan_out = FanOutOptions(max(1, _AT_ONCE // workers), draw)
         self._running: dict[Send, _Request] = {}
         self._asked: dict[Send, tuple[_Request, Send]] = {}
 
@@ -118,7 +118,7 @@ class MovingLoad(Load):
             stored[self._identity(shown)] = part
             logical.append({kind: {source: shown}})
         params = {"RequestItems": {self._moving.table: logical}, "ReturnConsumedCapacity": "INDEXES"}
-        return _Request(send, Steps(self._written(params)), stored=stored)
+        return _Request(send, ProgramMachine(self._written(params)), stored=stored)
 
     def _written(self, params: Mapping[str, Any]) -> Program[Response]:
         return leased(lambda held: batch_write(params, lambda _: self._known(held), WIRE_VALUES, self._fan_out))

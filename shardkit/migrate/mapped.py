@@ -8,16 +8,16 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Self, TypeVar
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps
+from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, Step
 from shardkit.core.merge import Rows
 from shardkit.errors import ConfigurationError, UnsupportedOperationError
 from shardkit.sharding.leases import Held, KnownMap, Leased, MapChangedError, leased
-from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.parameters import FanOutOptions, Params
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
-from shardkit.sharding.shard_map import Clock, ShardMapState, map_key
+from shardkit.sharding.shard_map import Clocks, ShardMapState, map_key
 from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class MappedPrograms(Programs):
 
     leased = True
 
-    def __init__(self, table: str, *given: Any, clock: Clock) -> None:
+    def __init__(self, table: str, *given: Any, clock: Clocks) -> None:
         self._origin = self
         self._held: Held | None = None
         self._given_description: Mapping[str, Any] = {}
@@ -105,7 +105,7 @@ class MappedPrograms(Programs):
         )
 
     def stream(
-        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOutOptions
     ) -> Program[QueryStream]:
         def opened(start: Params, most: int | None) -> Program[_Opened]:
             def run(held: Held) -> Program[_Opened]:
@@ -143,7 +143,7 @@ class _LeasedStream:
         self._start: Params = {}
         self._stream = stream[0]
         self._machine: Machine[Any] = Leased(stream[0].hedged(), stream[1])
-        self._opening: Steps[_Opened] | None = None
+        self._opening: ProgramMachine[_Opened] | None = None
         self._asked: dict[Send, Machine[Any]] = {}
         self.plan = self._stream.plan  # of the rows that were returned last
 
@@ -162,7 +162,7 @@ class _LeasedStream:
             except MapChangedError:
                 if machine is self._opening:
                     raise
-                self._opening = Steps(self._opened(self._start, self._left))
+                self._opening = ProgramMachine(self._opened(self._start, self._left))
                 continue
             if isinstance(step, Send):
                 self._asked[step] = machine

@@ -14,7 +14,7 @@ from shardkit.migrate.freeze import drop_stub, finish, freeze, unmark
 from shardkit.migrate.marks import MARK, Homes, Moving, is_stub
 from shardkit.migrate.sending import Sending
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.shard_map import is_map_key
 
 _TOKEN_BYTES = 32
@@ -102,7 +102,7 @@ class Mover(TablePass[MoveReport]):
         self._moving = moving
         self._token = token
         self._streamed = streamed
-        self._fan_out = FanOut(1, self.draw)
+        self._fan_out = FanOutOptions(1, self.draw)
 
     def take(self, items: Sequence[WireItem]) -> Tasks:
         own = [stored for stored in items if not is_map_key(stored, self._moving.keys)]

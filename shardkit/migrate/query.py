@@ -38,12 +38,12 @@ from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.migrate.marks import MARK, STUB, Moving
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.cursor import calculated
 from shardkit.sharding.query.fan_out import shards_failed, timed_out
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan, read_cursor
+from shardkit.sharding.query.plan import QueryPlan, read_cursor
 from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.spread import plain
 from shardkit.strategies import CalculatedSuffix, KeyValue, RangeSuffix, Strategy
@@ -58,7 +58,7 @@ Order = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class MovingPlan(Plan):
+class MovingPlan(QueryPlan):
     """A Query between the stages. Where the table's partition key is given, a position is a sort key, in any shard."""
 
     sharding: Moving
@@ -86,7 +86,7 @@ class MovingPlan(Plan):
     def shard_shown(self, number: int, item: Item) -> int | None:
         self.refuse_shards()
 
-    def over(self, sharding: Sharding, *, less: Collection[KeyValue] = (), **params: Any) -> Plan:
+    def over(self, sharding: Sharding, *, less: Collection[KeyValue] = (), **params: Any) -> QueryPlan:
         """Return the ordinary plan of one of the strategies, without the stored keys ``less``."""
         logical = self.condition.equals[sharding.partition_key]
         shards = sharding.touched(logical, self.condition)
@@ -98,7 +98,7 @@ class MovingPlan(Plan):
             "together": True,
             "start": None,
         }
-        plan = Plan(**{name: getattr(self, name) for name in Plan.__dataclass_fields__} | own)
+        plan = QueryPlan(**{name: getattr(self, name) for name in QueryPlan.__dataclass_fields__} | own)
         if self.start is None:
             return plan
         return plan.after(self.start.key) if self.index is None else plan.from_key(self.start.key)
@@ -107,7 +107,7 @@ class MovingPlan(Plan):
 class _Side:
     """What was read of some places, and how far. ``plan`` reads all of it, ``reads`` what is read now."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: QueryPlan) -> None:
         self.plan = plan
         self.rows: deque[tuple[Order, Item]] = deque()
         """Those that were not shown yet."""
@@ -115,7 +115,7 @@ class _Side:
         self.met = self.kept = 0  # rows, with the stubs and without them
         self.begin(plan)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: QueryPlan) -> None:
         """Read another plan from now on, without the shards that have failed."""
         self.reads = replace(plan, shards=tuple(shard for shard in plan.shards if shard not in self.errors))
         self.ended = not self.reads.shards
@@ -135,7 +135,7 @@ class FilteredRead(Chain[Any]):
         plan: MovingPlan,
         *sides: _Side,
         sizes: ItemSizes,
-        fan_out: FanOut,
+        fan_out: FanOutOptions,
         paged: bool = False,
         max_items: int | None = None,
     ) -> None:
@@ -242,7 +242,7 @@ class FilteredRead(Chain[Any]):
         side.met, side.kept = side.met + len(rows), side.kept + len(shown)
         return shown
 
-    def _machine(self, plan: Plan, wanted: int | None) -> PageOfShards | StreamOfShards:
+    def _machine(self, plan: QueryPlan, wanted: int | None) -> PageOfShards | StreamOfShards:
         fan_out = self._fan_out
         if self._paged:
             self._pages.append(PageOfShards(replace(plan, limit=wanted), sizes=self._sizes, fan_out=fan_out))

@@ -18,7 +18,7 @@ from shardkit.core.machine import Done, Response, Step
 from shardkit.dynamodb.values import WireItem, comparable, comparable_item
 from shardkit.errors import InvalidKeyError
 from shardkit.migrate.marks import Moving, is_stub
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.scan import Row, StreamOfSegments
 
 _DIGEST_BYTES = 16
@@ -28,7 +28,7 @@ _BUCKET_BYTES = 2  # of a digest: they choose its bucket
 class StreamOfPlaces(StreamOfSegments):
     """Both passes over a table, each with its segments; as :class:`StreamOfSegments`."""
 
-    def __init__(self, sharding: Moving, params: Mapping[str, Any], segments: int, fan_out: FanOut) -> None:
+    def __init__(self, sharding: Moving, params: Mapping[str, Any], segments: int, fan_out: FanOutOptions) -> None:
         index = params.get("IndexName")
         sharding.refuse_hiding(index)
         super().__init__(sharding, params, segments, fan_out)

@@ -10,7 +10,7 @@ from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Program, Response, Send, Wait
 from shardkit.dynamodb.service_errors import CONFLICTS, PASSING_REASONS, code_of, refused_parts, retry_after
 from shardkit.dynamodb.units import add_consumed
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Sending:
     """Sends the requests of an operation on one table, and adds up what they consumed if the caller ``asked``."""
 
     table: str
-    fan_out: FanOut
+    fan_out: FanOutOptions
     asked: str | None = None
     consumed: dict[str, Any] | None = None
 

@@ -34,7 +34,7 @@ from shardkit.migrate.marks import MARK, Homes, Moving, state_at_old_home
 from shardkit.migrate.sending import Sending
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.parameters import AddedToken, FanOut, Params
+from shardkit.sharding.parameters import AddedToken, FanOutOptions, Params
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
 _Identity = tuple[str, Any]
@@ -52,7 +52,7 @@ class Action:
     on_new: Mapping[str, Any]
 
     @classmethod
-    def of(cls, moving: Moving, operation: str, params: Params, shard: object, fan_out: FanOut) -> Action:
+    def of(cls, moving: Moving, operation: str, params: Params, shard: object, fan_out: FanOutOptions) -> Action:
         """Make it from the operation on one item that corresponds to the action, and its parameters."""
         refuse_shard(moving, shard)
         wire = written(moving, operation, params, fan_out)
@@ -72,7 +72,7 @@ class Action:
 class _Plan:
     """Where the actions of one write transaction go, and what planning consumed."""
 
-    def __init__(self, actions: Sequence[Action], asked: str | None, fan_out: FanOut) -> None:
+    def __init__(self, actions: Sequence[Action], asked: str | None, fan_out: FanOutOptions) -> None:
         self._fan_out = fan_out
         self._asked = asked
         self._moved = [action for action in actions if not action.homes.same]
@@ -137,7 +137,9 @@ class _Plan:
         return not action.homes.same and action.identity not in self._at_new
 
 
-def write_moved(params: Params, parts: Sequence[tuple[str, Action | Params]], fan_out: FanOut) -> Program[Response]:
+def write_moved(
+    params: Params, parts: Sequence[tuple[str, Action | Params]], fan_out: FanOutOptions
+) -> Program[Response]:
     """Write a transaction of which some parts are on items that move; each part is an action's name and request."""
     token = params.get("ClientRequestToken")
     actions = [given for _, given in parts if isinstance(given, Action)]
@@ -212,7 +214,7 @@ class Reading:
 
 
 def read_moved(
-    moving: Moving, params: Params, parts: Sequence[tuple[str, Reading | Params]], fan_out: FanOut
+    moving: Moving, params: Params, parts: Sequence[tuple[str, Reading | Params]], fan_out: FanOutOptions
 ) -> Program[Response]:
     """Read a transaction of which some parts are on items that move, each in one snapshot of both homes."""
     entries: list[dict[str, Params]] = []

@@ -13,7 +13,7 @@ from typing import Any, Generic, Required, TypedDict, TypeVar, Unpack
 from shardkit.bulk.pacing import TablePace, units_of
 from shardkit.core.backoff import Backoff
 from shardkit.core.checks import check_number
-from shardkit.core.machine import Answer, Done, Program, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Send, Step, Wait
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.service_errors import (
     PASSING_REASONS,
@@ -105,7 +105,7 @@ class _Task:
     segment: int
     key: WireItem
     program: Program[None]
-    steps: Steps[None] | None = None
+    steps: ProgramMachine[None] | None = None
     send: Send | None = None
     units: float = 0.0
     expected: float = 0.0
@@ -223,7 +223,7 @@ class TablePass(Generic[R]):
                 task = self._to_write.popleft()
                 if task.send is not None:
                     return self._write(task, now)
-                task.steps = Steps(task.program)
+                task.steps = ProgramMachine(task.program)
                 self._advance(task, now)
         if self._to_scan:
             ready = max(self._rest.until, self._reads.ready(now))

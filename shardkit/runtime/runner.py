@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from shardkit.core.checks import check_side_by_side
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Send, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
@@ -24,7 +24,7 @@ from shardkit.runtime.leases import check_requests
 from shardkit.runtime.targets import client_of_table
 from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Unsharded
 
@@ -91,8 +91,8 @@ class _Runner:
             return int(self.client.meta.config.max_pool_connections)
         return check_side_by_side(name, given)
 
-    def fan_out(self, draw: Callable[[], float]) -> FanOut:
-        return FanOut(self.concurrency, draw, on_retry=log_retry, cancels=self.cancels)
+    def fan_out(self, draw: Callable[[], float]) -> FanOutOptions:
+        return FanOutOptions(self.concurrency, draw, on_retry=log_retry, cancels=self.cancels)
 
 
 class Sender(Protocol):
@@ -187,7 +187,7 @@ class ClientRunner(_Runner):
         except StopIteration as stop:
             result: T = stop.value
             return result
-        driver = self.driver(Steps(program, step))
+        driver = self.driver(ProgramMachine(program, step))
         try:
             return driver.run()
         finally:
@@ -233,7 +233,7 @@ class AsyncClientRunner(_Runner):
         except StopIteration as stop:
             result: T = stop.value
             return result
-        driver = self.driver(Steps(program, step))
+        driver = self.driver(ProgramMachine(program, step))
         try:
             return await driver.run()
         finally:

@@ -14,7 +14,7 @@ from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 
 BATCH_GET_KEYS = 100
 """Keys in one BatchGetItem (API reference)."""
@@ -31,7 +31,7 @@ class BatchGet:
         sharding: Sharding,
         places: Sequence[Lookup],
         options: Mapping[str, Any],
-        fan_out: FanOut,
+        fan_out: FanOutOptions,
     ) -> None:
         options = {name: value for name, value in options.items() if name != "TableName"}
         self._asks = options.pop("ReturnConsumedCapacity", None)

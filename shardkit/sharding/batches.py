@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardkit.core.machine import Program, Response, Send, SideBySide, Steps
+from shardkit.core.machine import Program, ProgramMachine, Response, Send, SideBySide
 from shardkit.dynamodb.service_errors import CONFLICTS, code_of, is_throttle
 from shardkit.dynamodb.units import add_consumed, table_name
 from shardkit.dynamodb.values import WireItem, comparable_item
@@ -22,7 +22,7 @@ from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import primary_key, with_shown_collection
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
+from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords, checked_types, refuse_kept
 
 if TYPE_CHECKING:
     from shardkit.sharding.seam import Operations
@@ -44,7 +44,7 @@ class _Writes:
     batch: dict[str, list[Any]] = field(default_factory=dict)
     sent: dict[str, list[_Sent]] = field(default_factory=dict)
     # Those that are requests of their own: because they must find the item first (locate), or because it moves.
-    single: list[tuple[str, Any, Steps[Response]]] = field(default_factory=list)
+    single: list[tuple[str, Any, ProgramMachine[Response]]] = field(default_factory=list)
     sent_singly: dict[str, list[_Sent]] = field(default_factory=dict)
     unprocessed: dict[str, list[Any]] = field(default_factory=dict)
     reads: list[BatchGet] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Writes:
             self.batch.setdefault(table, []).append({kind: {source: stored}})
             return
         self.sent_singly.setdefault(table, []).append((form.item(body[source]), body[source]))
-        self.single.append((table, _shown(request, form), Steps(program, step)))
+        self.single.append((table, _shown(request, form), ProgramMachine(program, step)))
 
 
 def named(known: Known, table: str) -> Program[Operations | None]:
@@ -70,7 +70,7 @@ def named(known: Known, table: str) -> Program[Operations | None]:
     return found if found is None or found.table == table else replace(found, table=table)
 
 
-def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+def batch_write(params: Params, known: Known, form: Form, fan_out: FanOutOptions) -> Program[Response]:
     """Write several items. A write that must find its item first (``locate``) is a request of its own.
 
     Those are sent first. So a program whose first step is the BatchWriteItem has no other request.
@@ -144,7 +144,7 @@ def _identity(sharding: Sharding | None, item: WireItem) -> Hashable:
 
 
 def _write_singly(
-    writes: _Writes, tables: Mapping[str, Sharding | None], fan_out: FanOut
+    writes: _Writes, tables: Mapping[str, Sharding | None], fan_out: FanOutOptions
 ) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
     """Make the single writes; return their responses, and the requests that are left unprocessed, by table."""
     written: list[tuple[str, Response]] = []
@@ -169,7 +169,7 @@ def _write_singly(
     return written, unprocessed
 
 
-def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+def batch_get(params: Params, known: Known, form: Form, fan_out: FanOutOptions) -> Program[Response]:
     """Read several items. Each table whose items must be searched for (``locate``), or move, has its own requests.
 
     Those are sent first. So a program whose first step is the BatchGetItem has no other request.
@@ -220,7 +220,7 @@ def get_many(
     sharding: Sharding,
     keys: Sequence[Mapping[str, Any]],
     options: Params,
-    fan_out: FanOut,
+    fan_out: FanOutOptions,
 ) -> Program[Response]:
     """Read any number of items of one table by key, each from the places where it can be."""
     looked = [lookups(sharding, key) for key in keys]
@@ -240,7 +240,7 @@ def find_many(
     keys: Sequence[Mapping[str, Any]],
     looked: Sequence[Sequence[Lookup]],
     options: Params,
-    fan_out: FanOut,
+    fan_out: FanOutOptions,
 ) -> Program[tuple[BatchGet, dict[int, dict[str, Any]]]]:
     """Return the read that was made, and the items that exist, in the form of the caller, by their keys' places."""
     refuse_kept(sharding, options)

@@ -36,7 +36,7 @@ from shardkit.errors import (
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.strategies import RandomSuffix, Strategy
 
 RESET = "shardkit:reset"
@@ -157,7 +157,7 @@ def refuse(options: Mapping[str, Any]) -> None:
         raise UnsupportedParameterError(f"{name}{near}: not a parameter of add; give one of amount, token")
 
 
-def add(place: CounterPlace, amount: Decimal, fan_out: FanOut) -> Program[None]:
+def add(place: CounterPlace, amount: Decimal, fan_out: FanOutOptions) -> Program[None]:
     """Add to a random shard, once: after a lost answer the add is not repeated, because it may have been made."""
     tries = 0
     while True:
@@ -182,7 +182,7 @@ def add(place: CounterPlace, amount: Decimal, fan_out: FanOut) -> Program[None]:
             return
 
 
-def add_with_token(place: CounterPlace, amount: Decimal, token: str, fan_out: FanOut) -> Program[None]:
+def add_with_token(place: CounterPlace, amount: Decimal, token: str, fan_out: FanOutOptions) -> Program[None]:
     """Add in a transaction, which the service makes once per token, so that it can be repeated."""
     if not isinstance(token, str) or not 1 <= len(token) <= _MOST_TOKEN:
         raise ConfigurationError(f"token: must be a str of 1 to {_MOST_TOKEN} characters, got {brief(token)}")
@@ -205,14 +205,14 @@ def add_with_token(place: CounterPlace, amount: Decimal, token: str, fan_out: Fa
             return
 
 
-def value(place: CounterPlace, fan_out: FanOut, *, consistent: bool) -> Program[CounterValue]:
+def value(place: CounterPlace, fan_out: FanOutOptions, *, consistent: bool) -> Program[CounterValue]:
     batch = yield from _read(place, fan_out, consistent=consistent)
     shards = {shard: place.count_in(item, shard) for (_, shard), item in batch.found if shard is not None}
     units = (batch.consumed or {}).get("CapacityUnits")
     return CounterValue(_sum(shards.values()), None if units is None else float(units), shards)
 
 
-def reset(place: CounterPlace, name: str, fan_out: FanOut) -> Program[Decimal]:
+def reset(place: CounterPlace, name: str, fan_out: FanOutOptions) -> Program[Decimal]:
     """Subtract from each shard what was read from it, and return the sum; adds made meanwhile stay.
 
     ``name``: that of no other reset.
@@ -236,7 +236,9 @@ class _LostTakeError(Exception):
         self.amount, self.cause = amount, cause
 
 
-def _take(place: CounterPlace, shard: int | None, item: WireItem, name: str, fan_out: FanOut) -> Program[Decimal]:
+def _take(
+    place: CounterPlace, shard: int | None, item: WireItem, name: str, fan_out: FanOutOptions
+) -> Program[Decimal]:
     """Subtract a shard's count, on the condition that no other reset has done so since it was read.
 
     Adds do not touch the condition, so it does not fail for them. If it fails, the shard's item tells who was there:
@@ -298,7 +300,7 @@ def _incomplete(
     )
 
 
-def _read(place: CounterPlace, fan_out: FanOut, *, consistent: bool) -> Program[BatchGet]:
+def _read(place: CounterPlace, fan_out: FanOutOptions, *, consistent: bool) -> Program[BatchGet]:
     options = {
         "ConsistentRead": consistent,
         "ProjectionExpression": "#a, #r",
@@ -320,7 +322,7 @@ def _refused(error: Exception) -> bool:
     return is_throttle(error) or code_of(error) in CONFLICTS
 
 
-def _pause(place: CounterPlace, operation: str, tries: int, error: Exception, fan_out: FanOut) -> Program[None]:
+def _pause(place: CounterPlace, operation: str, tries: int, error: Exception, fan_out: FanOutOptions) -> Program[None]:
     seconds = backoff_seconds(tries, fan_out.draw(), asked=retry_after(error))
     fan_out.on_retry(operation, place.sharding.table, f"counter {place.attribute!r}", code_of(error), seconds)
     now = yield Wait()

@@ -3,8 +3,8 @@
 1. A request is sent again when it has waited for ``after`` seconds, and once more when the copy has waited as long.
 2. The requests of a table and its views earn hedges together: one per 20 requests. At most 20 are kept for later. So
    hedges are at most 5% of the requests, plus one.
-3. Hedges have their own connections (:attr:`FanOut.concurrency`). A copy whose answer is no longer needed keeps its
-   connection until it ends, because it consumes units, which must be counted.
+3. Hedges have their own connections (:attr:`FanOutOptions.concurrency`). A copy whose answer is no longer needed keeps
+   its connection until it ends, because it consumes units, which must be counted.
 4. The machine decides which requests may be sent again (``may_hedge``). Those of a throttled shard may not. If a copy
    is throttled while another is in flight, the fan-out sends no more hedges.
 5. An error is ignored while another copy is in flight.

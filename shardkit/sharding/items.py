@@ -23,7 +23,7 @@ from shardkit.errors import (
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
+from shardkit.sharding.parameters import FanOutOptions, Params, refuse_stored_keys, shard_given, wire_request
 from shardkit.sharding.spread import read_by
 from shardkit.strategies import Unsharded
 
@@ -32,7 +32,7 @@ _UPDATES = ("UpdateExpression", "AttributeUpdates")
 _FIND_ATTEMPTS = 3
 
 
-def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     """Read one item with one GetItem, or with ``locate`` a BatchGetItem over the shards."""
     wire, place = item_request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
@@ -51,7 +51,7 @@ def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
     return {**shown_response(sharding, response), "Shard": shard}
 
 
-def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Send]:
+def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Send]:
     """Return the GetItem request of an item. ``locate`` searches for its shard: the first one, if none holds it."""
     wire, place = item_request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
@@ -64,7 +64,7 @@ def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: 
     return Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
 
 
-def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
     wire, place = write_request(sharding, "PutItem", params, fan_out.draw)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
@@ -78,7 +78,7 @@ def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
     return (yield from _write(sharding, "PutItem", wire, drawn))
 
 
-def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
     wire, place = write_request(sharding, "UpdateItem", params, fan_out.draw)
     refuse_stored_keys(sharding, wire, *_UPDATES)
@@ -95,7 +95,7 @@ def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: 
     return (yield from _located(sharding, "UpdateItem", wire, fan_out))
 
 
-def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
+def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     wire, place = write_request(sharding, "DeleteItem", params, fan_out.draw)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
@@ -237,7 +237,7 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
     return {letter: binary_text(content) if letter == "B" else content}
 
 
-def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_out: FanOut) -> Program[Response]:
+def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_out: FanOutOptions) -> Program[Response]:
     """Find the item, then write on the condition that it is still in that shard (or still in none)."""
     if not sharding.strategy.locate:
         raise _unknown(sharding, operation)
@@ -273,7 +273,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
             before = shard
 
 
-def _find(sharding: Sharding, key: WireItem, fan_out: FanOut) -> Program[int | None]:
+def _find(sharding: Sharding, key: WireItem, fan_out: FanOutOptions) -> Program[int | None]:
     """Return the shard that holds an item (None: no shard), by a consistent read of its keys."""
     names = {f"#k{number}": name for number, name in enumerate(key)}
     options = {
@@ -285,7 +285,7 @@ def _find(sharding: Sharding, key: WireItem, fan_out: FanOut) -> Program[int | N
     return next((shard for (_, shard), _ in batch.found), None)
 
 
-def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_out: FanOut) -> Program[BatchGet]:
+def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_out: FanOutOptions) -> Program[BatchGet]:
     """Read an item from all its shards; at most one may hold it."""
     shards = sharding.shards(key[sharding.partition_key])
     batch = BatchGet(sharding, [(key, shard) for shard in shards], options, fan_out)

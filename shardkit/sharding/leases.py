@@ -1,6 +1,6 @@
 """How long what was read in a shard map may be acted on, and what happens to an operation after that.
 
-1. A *lease* is of one generation of a table's map. It runs for ``LEASE_SECONDS`` from before the request that read
+1. A *lease* is of one generation of a table's map. It runs for ``MAP_LEASE_SECONDS`` from before the request that read
    it, and longer if a later read shows the same generation.
 2. Each request of an operation has a ``check``. Just before the request goes, after it was signed, it raises
    :class:`LeaseEndedError` if a lease of the operation has ended. Such a request was never sent.
@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, Step, Wait
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import StageError
 from shardkit.sharding.seam import Operations
-from shardkit.sharding.shard_map import LEASE_SECONDS, Clock, ShardMapState
+from shardkit.sharding.shard_map import MAP_LEASE_SECONDS, Clocks, ShardMapState
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class LeaseEndedError(StageError):
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(
-            f"table {lease.known.table!r}: the shard map was read more than {LEASE_SECONDS:.0f} seconds before a "
+            f"table {lease.known.table!r}: the shard map was read more than {MAP_LEASE_SECONDS:.0f} seconds before a "
             "request could go, several times in a row; look at what slows down this process, or its connection"
         )
         self.lease = lease
@@ -72,7 +72,7 @@ class Lease:
 
     @property
     def valid(self) -> bool:
-        return self.known.seconds_since(self.began) < LEASE_SECONDS
+        return self.known.seconds_since(self.began) < MAP_LEASE_SECONDS
 
     @property
     def superseded(self) -> bool:
@@ -82,14 +82,14 @@ class Lease:
     def check(self, *, renewed: bool) -> None:
         """Raise if a request may not go now, or (not ``renewed``) should wait until the lease is renewed."""
         age = self.known.seconds_since(self.began)
-        if age >= LEASE_SECONDS or (age >= RENEW_SECONDS and not renewed and self.known.to_renew(self)):
+        if age >= MAP_LEASE_SECONDS or (age >= RENEW_SECONDS and not renewed and self.known.to_renew(self)):
             raise LeaseEndedError(self)
 
 
 class KnownMap:
     """What a process knows of a table's map."""
 
-    def __init__(self, table: str, clock: Clock, sharding_of: Callable[[ShardMapState], Operations]) -> None:
+    def __init__(self, table: str, clock: Clocks, sharding_of: Callable[[ShardMapState], Operations]) -> None:
         self.table = table
         self.lease: Lease | None = None
         self._clock = clock
@@ -166,7 +166,7 @@ class Leased(Generic[T]):
         self._kept_back: deque[Send] = deque()
         self._ended: Lease | None = None
         self._changed: MapChangedError | None = None
-        self._reading: Steps[None] | None = None
+        self._reading: ProgramMachine[None] | None = None
         self._asked: Send | None = None  # of the map
         self._reads = 0
 
@@ -209,7 +209,7 @@ class Leased(Generic[T]):
         if lease.valid or not lease.superseded:
             if self._reading is None:
                 self._reads += 1
-                self._reading = Steps(self._held.read(lease))
+                self._reading = ProgramMachine(self._held.read(lease))
             try:
                 step = self._reading.next(now)
             except Exception as failed:  # noqa: BLE001 - the machine decides, as for any request that was not sent
@@ -237,7 +237,7 @@ def leased(run: Callable[[Held], Program[T]]) -> Program[T]:
     while True:
         held = Held()
         try:
-            result: T = yield Leased(Steps(run(held)), held)
+            result: T = yield Leased(ProgramMachine(run(held)), held)
         except MapChangedError:
             continue
         return result

@@ -144,7 +144,7 @@ def _ignore(operation: str, table: str, what: str, code: str, wait: float | None
 
 
 @dataclass(frozen=True)
-class FanOut:
+class FanOutOptions:
     """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
     ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with

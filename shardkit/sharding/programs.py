@@ -13,9 +13,9 @@ from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNo
 from shardkit.sharding import items
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params, check_keywords
+from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
@@ -118,13 +118,15 @@ class Programs:
         return (yield from self.known())
 
     def item(
-        self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
+        self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOutOptions
     ) -> Program[Response]:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         known = yield from self.known()
         return (yield from known.item(operation, params, shard, fan_out, return_shards=return_shards))
 
-    def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
+    def query(
+        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOutOptions
+    ) -> Program[Response]:
         known = yield from self.known(params.get("IndexName"))
         plan = known.plan(params, shard, return_shards=return_shards)
         page = yield known.page(plan, sizes=self._sizes_of(plan), fan_out=fan_out)
@@ -147,13 +149,13 @@ class Programs:
         return response
 
     def stream(
-        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOutOptions
     ) -> Program[QueryStream]:
         known = yield from self.known(params.get("IndexName"))
         plan = known.plan(params, shard)
         return known.stream(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
-    def _sizes_of(self, plan: Plan) -> ItemSizes:
+    def _sizes_of(self, plan: QueryPlan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
@@ -163,12 +165,12 @@ class Programs:
             del response["Shards"]
         return response
 
-    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[Machine[list[Row]]]:
+    def segments(self, params: Params, segments: int, *, fan_out: FanOutOptions) -> Program[Machine[list[Row]]]:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         return (yield from self.known()).segments(params, segments, fan_out)
 
     def batch_get_items(
-        self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut
+        self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOutOptions
     ) -> Program[Response]:
         """Read any number of items by key, each from every shard where it can be."""
         given = listed_keys(keys)
@@ -176,7 +178,7 @@ class Programs:
         known = yield from self.known()
         return (yield from known.get_many(given, params, fan_out))
 
-    def transact(self, operation: str, params: Params, *, fan_out: FanOut) -> Program[Response]:
+    def transact(self, operation: str, params: Params, *, fan_out: FanOutOptions) -> Program[Response]:
         """Read or write items of this table, and of unsharded ones, in one transaction; ``operation`` is its name."""
 
         def known(table: str) -> Program[Operations | None]:

@@ -13,7 +13,7 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, projected, stored_filters, wire_request
+from shardkit.sharding.parameters import FanOutOptions, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
 from shardkit.sharding.shard_map import map_key
@@ -155,7 +155,7 @@ class StreamOfSegments:
     The timeout applies to each wait for a page; time that the caller spends between pages does not count.
     """
 
-    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, fan_out: FanOut) -> None:
+    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, fan_out: FanOutOptions) -> None:
         own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
         if own or params.get("Select") == "COUNT":
             raise UnsupportedExpressionError(

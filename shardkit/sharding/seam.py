@@ -11,9 +11,9 @@ from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.parameters import FanOutOptions, Params
 from shardkit.sharding.query.page import PageOfShards
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 
@@ -28,7 +28,7 @@ class Operations(Sharding):
     scan = scan
 
     def item(
-        self, operation: str, params: Params, shard: int | None, fan_out: FanOut, *, return_shards: bool
+        self, operation: str, params: Params, shard: int | None, fan_out: FanOutOptions, *, return_shards: bool
     ) -> Program[Response]:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         response = yield from items.OPERATIONS[operation](self, params, shard, fan_out)
@@ -36,8 +36,8 @@ class Operations(Sharding):
             del response["Shard"]
         return response
 
-    def plan(self, params: Params, shard: int | None, *, return_shards: bool = False) -> Plan:
-        return Plan.of(self, params, shard=shard)
+    def plan(self, params: Params, shard: int | None, *, return_shards: bool = False) -> QueryPlan:
+        return QueryPlan.of(self, params, shard=shard)
 
     def page(self, plan: Any, **options: Any) -> Machine[Any]:
         """Return the machine of one page of a Query, which has what a :class:`PageOfShards` has."""
@@ -46,12 +46,12 @@ class Operations(Sharding):
     def stream(self, plan: Any, **options: Any) -> QueryStream:
         return StreamOfShards(plan, **options)
 
-    def segments(self, params: Params, segments: int, fan_out: FanOut) -> Machine[list[Row]]:
+    def segments(self, params: Params, segments: int, fan_out: FanOutOptions) -> Machine[list[Row]]:
         return StreamOfSegments(self, params, segments, fan_out)
 
     # A batch or a transaction over several tables asks each of them for its part.
 
-    def batched(self, writes: Sequence[tuple[str, Params]], fan_out: FanOut) -> Program[Batched]:
+    def batched(self, writes: Sequence[tuple[str, Params]], fan_out: FanOutOptions) -> Program[Batched]:
         """Return the program of each write, and whether a batch may do its request; and the read that was necessary.
 
         ``writes`` are the operations on one item that have the parameters of the batch's writes, with these parameters.
@@ -64,7 +64,7 @@ class Operations(Sharding):
         looked = [lookups(self, key) for key in keys]
         return None if any(len(places) > 1 for places in looked) else [self.stored(*place) for (place,) in looked]
 
-    def action(self, operation: str, params: Params, shard: Any, fan_out: FanOut) -> Program[Any]:
+    def action(self, operation: str, params: Params, shard: Any, fan_out: FanOutOptions) -> Program[Any]:
         """Return the request that a transaction has in the place of an operation on one item.
 
         Or an object whose ``transact`` sends all of the transaction, from its parameters and parts.

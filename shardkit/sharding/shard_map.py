@@ -21,15 +21,15 @@ from shardkit.errors import ConfigurationError, StageError
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
-Clock = Callable[[], tuple[float, ...]]
+Clocks = Callable[[], tuple[float, ...]]
 """Returns what one clock or several show, in seconds: time passes as fast as the fastest of them."""
 
-LEASE_SECONDS = 30.0
+MAP_LEASE_SECONDS = 30.0
 """T: how long a process may act on what it read in the map, from before the request that read it."""
 EFFECT_SECONDS = 600.0
 """D: how long a request can still take effect after it was sent: DynamoDB refuses signatures older than 5 minutes, and
 the sender's clock may be 5 minutes ahead."""
-WAIT_SECONDS = LEASE_SECONDS + EFFECT_SECONDS
+WAIT_SECONDS = MAP_LEASE_SECONDS + EFFECT_SECONDS
 """T + D: how long after a change every process has left the stage before. One second less is not enough (tested)."""
 
 MAP = "shardkit:map"
@@ -68,7 +68,7 @@ class ShardMap(Strategy):
     IAM: ``dynamodb:GetItem``. Source: Google, "Online, Asynchronous Schema Change in F1" (VLDB 2013), leases.
     """
 
-    clock: Clock | None = field(default=None, kw_only=True, compare=False)
+    clock: Clocks | None = field(default=None, kw_only=True, compare=False)
     settled = False
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from shardkit.sharding.batches import Known, named, shown_metrics, shows
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import with_logical_item
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params, check_keywords
+from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords
 
 _WRITES = {
     "ConditionCheck": "DeleteItem",
@@ -36,14 +36,14 @@ class _Part:
     request: Any
 
 
-def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+def transact_write(params: Params, known: Known, form: Form, fan_out: FanOutOptions) -> Program[Response]:
     """Write several items in one transaction."""
     # The service executes a transaction once per token, and refuses another transaction with the same token. So random
     # shards are drawn from the token. They are drawn from the key too, so that the service refuses two puts of one key
     # in a transaction, as on an unsharded table.
     seed = params.get("ClientRequestToken") or str(fan_out.draw())
 
-    def drawing(body: Params, sharding: Sharding) -> FanOut:
+    def drawing(body: Params, sharding: Sharding) -> FanOutOptions:
         def draw() -> float:
             key = sharding.form.python(body.get("Item") or body["Key"])
             return (stable_hash((seed, *(key[name] for name in sharding.key_names))) >> 11) / 2**53
@@ -59,7 +59,7 @@ def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) ->
     return shown_metrics(response, {part.table: part.sharding for part in parts}, form)
 
 
-def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+def transact_get(params: Params, known: Known, form: Form, fan_out: FanOutOptions) -> Program[Response]:
     """Read several items in one transaction."""
     parts = yield from _parts("TransactGetItems", params, known, form, _READS, lambda *_: fan_out)
     response = yield from _sent("TransactGetItems", params, parts, fan_out)
@@ -70,7 +70,7 @@ def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> P
     return {**response, "Responses": responses}
 
 
-def _sent(operation: str, params: Params, parts: Sequence[_Part], fan_out: FanOut) -> Program[Response]:
+def _sent(operation: str, params: Params, parts: Sequence[_Part], fan_out: FanOutOptions) -> Program[Response]:
     whole = next((part.request for part in parts if hasattr(part.request, "transact")), None)
     if whole is not None:
         response: Response = yield from whole.transact(params, [(part.action, part.request) for part in parts], fan_out)
@@ -79,7 +79,7 @@ def _sent(operation: str, params: Params, parts: Sequence[_Part], fan_out: FanOu
     return response
 
 
-TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Response]]] = {
+TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOutOptions], Program[Response]]] = {
     "TransactGetItems": transact_get,
     "TransactWriteItems": transact_write,
 }
@@ -96,7 +96,7 @@ def _parts(
     known: Known,
     form: Form,
     actions: Mapping[str, str],
-    fan_out: Callable[[Params, Sharding], FanOut],
+    fan_out: Callable[[Params, Sharding], FanOutOptions],
 ) -> Program[list[_Part]]:
     """Return the parts of a transaction, each with the request on its stored key."""
     check_keywords(operation, params)

@@ -102,7 +102,7 @@ class StageReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StagePlan:
     """What to stage and how; the options are those of :func:`shardkit.stage_items`."""
 
     source: Source
@@ -165,7 +165,7 @@ class Plan:
         return list(source.divided(min(_MOST_SECTIONS, max(1, count)), self.sharding.keys.names))
 
 
-def run_stage(plan: Plan, tasks: Tasks | None) -> StageReport:
+def run_stage(plan: StagePlan, tasks: Tasks | None) -> StageReport:
     """Stage a source; the manifest is written when all objects are in S3."""
     load_id = plan.load_id
     manifest = Manifest.read(plan.s3, plan.folder)
@@ -190,7 +190,7 @@ def run_stage(plan: Plan, tasks: Tasks | None) -> StageReport:
     return _report_of(plan, manifest, report)
 
 
-def run_dry(plan: Plan, tasks: Tasks | None) -> StageReport:
+def run_dry(plan: StagePlan, tasks: Tasks | None) -> StageReport:
     """Read and check a source, and say what a stage would take."""
     spills = list(_spilled(plan, "", lambda _: None, set(), tasks, {}))
     report = _report(plan, spills)
@@ -199,7 +199,7 @@ def run_dry(plan: Plan, tasks: Tasks | None) -> StageReport:
     return report
 
 
-def _staged_before(plan: Plan, manifest: Manifest, load_id: str) -> StageReport:
+def _staged_before(plan: StagePlan, manifest: Manifest, load_id: str) -> StageReport:
     if (manifest.load_id, manifest.compression) != (load_id, plan.compression):
         raise StagingError(
             f"to: {plan.folder} holds another stage (for table {manifest.table!r}, {manifest.items:,} items); give "
@@ -209,7 +209,7 @@ def _staged_before(plan: Plan, manifest: Manifest, load_id: str) -> StageReport:
     return _report_of(plan, manifest, None)
 
 
-def _foreign(plan: Plan, load_id: str) -> dict[str, tuple[int, str]]:
+def _foreign(plan: StagePlan, load_id: str) -> dict[str, tuple[int, str]]:
     """Refuse objects that are not of this stage; return those that an earlier try has uploaded."""
     try:
         found = plan.folder.listed(plan.s3)
@@ -224,23 +224,23 @@ def _foreign(plan: Plan, load_id: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _named(plan: Plan, load_id: str) -> str:
+def _named(plan: StagePlan, load_id: str) -> str:
     """Return what the keys of a stage's objects begin with."""
     return f"{plan.folder.data}{load_id[:12]}-"
 
 
-def _key(plan: Plan, load_id: str, number: int) -> str:
+def _key(plan: StagePlan, load_id: str, number: int) -> str:
     return f"{_named(plan, load_id)}{number:05}{SUFFIXES[plan.compression]}"
 
 
-def _read(plan: Plan, work: WorkFolder, load_id: str, tasks: Tasks | None) -> None:
+def _read(plan: StagePlan, work: WorkFolder, load_id: str, tasks: Tasks | None) -> None:
     done = {number: one.source_bytes for number, one in work.sections.items()}
     for spilled in _spilled(plan, load_id, work.spill, set(work.sections), tasks, done):
         work.add_section(spilled)
 
 
 def _spilled(
-    plan: Plan,
+    plan: StagePlan,
     load_id: str,
     path: Callable[[int], Path | None],
     skipped: set[int],
@@ -280,7 +280,7 @@ def _run(work: list[Task], tasks: Tasks | None, tell: Tell) -> Iterator[Any]:
 
 
 def _write(
-    plan: Plan,
+    plan: StagePlan,
     work: WorkFolder,
     load_id: str,
     tasks: Tasks | None,
@@ -328,7 +328,7 @@ def _write(
     )
 
 
-def _report(plan: Plan, spills: Iterable[Spilled]) -> StageReport:
+def _report(plan: StagePlan, spills: Iterable[Spilled]) -> StageReport:
     """Return what was read: items that a later one replaces are only left out within a run."""
     read = sorted(spills, key=lambda one: one.section)
     raw_bytes = sum(one.raw_bytes for one in read)
@@ -350,7 +350,7 @@ def _report(plan: Plan, spills: Iterable[Spilled]) -> StageReport:
     )
 
 
-def _report_of(plan: Plan, manifest: Manifest, read: StageReport | None) -> StageReport:
+def _report_of(plan: StagePlan, manifest: Manifest, read: StageReport | None) -> StageReport:
     return StageReport(
         manifest=f"s3://{plan.folder.bucket}/{plan.folder.manifest}",
         items=manifest.items,

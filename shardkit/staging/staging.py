@@ -18,7 +18,7 @@ from shardkit.runtime.runner import runner_of
 from shardkit.runtime.tasks import Tasks
 from shardkit.sharding.layout import Sharding
 from shardkit.staging.manifest import Compression, S3Folder
-from shardkit.staging.stage import OnError, Plan, StageProgress, StageReport, run_dry, run_stage
+from shardkit.staging.stage import OnError, StagePlan, StageProgress, StageReport, run_dry, run_stage
 
 _MOST_PROCESSES = 256
 _COMPRESSIONS: dict[str, Compression] = {"gzip": "GZIP", "zstd": "ZSTD", "none": "NONE"}
@@ -105,7 +105,7 @@ def stage_items(
         import boto3  # noqa: PLC0415 - not before the arguments are checked
 
         s3 = boto3.client("s3")
-    plan = Plan(
+    plan = StagePlan(
         source=as_source(source),
         folder=folder,
         sharding=sharding,

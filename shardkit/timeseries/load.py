@@ -14,7 +14,7 @@ from typing import Any
 
 from shardkit.bulk.load_machine import WINDOW, Load, LoadRoom
 from shardkit.bulk.report import BulkReport, BulkResult, LoadTally, Settled
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, Step, Wait
 from shardkit.errors import PeriodError
 from shardkit.sharding.layout import Sharding
 from shardkit.timeseries.control import is_missing, settled
@@ -114,7 +114,7 @@ class SeriesLoad:
             if self.fatal is not None:
                 load.stop(self.fatal)
         if self.fatal is None and not self._programs.tables.exists(period) and period not in self._looking:
-            self._looking[period] = Steps(self._looked_for(period))
+            self._looking[period] = ProgramMachine(self._looked_for(period))
         return load
 
     def _looked_for(self, period: Period) -> Program[bool]:

@@ -30,10 +30,10 @@ from shardkit.errors import (
 from shardkit.sharding import items
 from shardkit.sharding.batches import find_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
-from shardkit.sharding.parameters import FanOut, Params, check_keywords, wire_request
+from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords, wire_request
 from shardkit.sharding.programs import Programs, listed_keys, no_request
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.seam import Operations
 from shardkit.sharding.transactions import TRANSACTIONS, parts_of
 from shardkit.strategies import Strategy
@@ -162,7 +162,7 @@ class SeriesPrograms(Programs):
         *,
         shard: int | None,
         return_shards: bool,
-        fan_out: FanOut,
+        fan_out: FanOutOptions,
         since: datetime | None = None,
     ) -> Program[Response]:
         def of(period: Period) -> Program[Response]:
@@ -261,7 +261,12 @@ class SeriesPrograms(Programs):
         return add_consumed(consumed, {**more, "TableName": self.series.name})
 
     def batch_get_items(
-        self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut, since: datetime | None = None
+        self,
+        keys: Iterable[Mapping[str, Any]],
+        params: Params,
+        *,
+        fan_out: FanOutOptions,
+        since: datetime | None = None,
     ) -> Program[Response]:
         """Read items by key, a table after another, the newest first; keys without a time from every table."""
         given = listed_keys(keys)
@@ -295,7 +300,7 @@ class SeriesPrograms(Programs):
         response["UnprocessedKeys"] = [dict(given[place]) for place in sorted({*left} - found.keys())]
         return response
 
-    def transact(self, operation: str, params: Params, *, fan_out: FanOut) -> Program[Response]:
+    def transact(self, operation: str, params: Params, *, fan_out: FanOutOptions) -> Program[Response]:
         """Read or write items of this time series, and of unsharded tables, in one transaction."""
         periods: set[Period] = set()
         parts = []
@@ -354,7 +359,9 @@ class SeriesPrograms(Programs):
 
     # Reads of many items.
 
-    def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
+    def query(
+        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOutOptions
+    ) -> Program[Response]:
         periods, start, purpose = yield from self._to_query(params, shard)
 
         def read(period: Period, asked: Params) -> Program[Response]:
@@ -363,7 +370,7 @@ class SeriesPrograms(Programs):
         return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
 
     def stream(
-        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOutOptions
     ) -> Program[QueryOfPeriods]:
         periods, start, _ = yield from self._to_query(params, shard)
         begins = periods[0] if periods else None
@@ -385,7 +392,7 @@ class SeriesPrograms(Programs):
 
         return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
 
-    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfPeriods]:
+    def segments(self, params: Params, segments: int, *, fan_out: FanOutOptions) -> Program[StreamOfPeriods]:
         periods = yield from self.tables.existing()
 
         def opening(period: Period, _: int | None) -> Program[Any]:
@@ -406,7 +413,7 @@ class SeriesPrograms(Programs):
             # If no table can have such items, ask one all the same: the service checks the request.
             periods = [*filter(touches, existing)] or existing[-1:]
         if not periods:  # nothing is sent, so the request is checked here
-            Plan.of(self._sharding_of_all, _from(params, None), shard=shard)
+            QueryPlan.of(self._sharding_of_all, _from(params, None), shard=shard)
         descending = params.get("ScanIndexForward") is False
         if descending:
             periods.reverse()

@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step
 from shardkit.core.merge import Rows
 from shardkit.dynamodb.service_errors import check_fits
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.timeseries.control import is_missing
 from shardkit.timeseries.periods import Period
@@ -84,11 +84,11 @@ class QueryOfPeriods(StreamOfPeriods):
     ) -> None:
         super().__init__(periods, opening, table=table, nothing=Rows(), max_items=max_items)
         self._stream: QueryStream | None = None
-        self._plan: Plan | None = None
+        self._plan: QueryPlan | None = None
         self._errors: dict[int | None, Exception] = {}
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> QueryPlan:
         assert self._plan is not None
         return self._plan
 

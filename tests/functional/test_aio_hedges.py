@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CapacityMeter, RandomSuffix
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from tests.support.wire import Body, serving
 
 pytestmark = pytest.mark.aio
@@ -42,7 +42,7 @@ def test_the_slower_request_is_counted() -> None:
         async with get_session().create_client("dynamodb", endpoint_url=url) as client:
             table = ShardedTable(client, RandomSuffix(4), table_name="orders", key_schema=SCHEMA)
             params = {"KeyConditionExpression": Key("pk").eq("k")}
-            fan_out = FanOut(10, lambda: 0.5, hedge_after=0.02)
+            fan_out = FanOutOptions(10, lambda: 0.5, hedge_after=0.02)
             with meter.attach(client):
                 page = await table.runner.run(
                     table.runner.programs.query(params, shard=1, return_shards=False, fan_out=fan_out)

@@ -21,7 +21,7 @@ from benchmarks.simulate import EndlessRetries, Run, Way, figures, section, simu
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
 from shardkit.cli.pictures import picture
-from shardkit.core.machine import Answer, Send, Steps
+from shardkit.core.machine import Answer, ProgramMachine, Send
 from shardkit.partitions import Simulator, Throttle
 from shardkit.partitions.scenarios.clients import ATTEMPTS, batch_writer
 from tests.functional.test_docs import texts_of
@@ -74,7 +74,7 @@ def test_a_script_that_boto3_raises_to_begins_again_with_its_batch() -> None:
 
     items = map(messages.stored, messages.in_order([25]))
     retries = EndlessRetries(ATTEMPTS, lambda: 0.5)
-    Simulator(answer, latency=(0, 0)).run(Steps(batch_writer("Messages", items, retries)))
+    Simulator(answer, latency=(0, 0)).run(ProgramMachine(batch_writer("Messages", items, retries)))
     assert times == [0.0, 0.5, 1.5, 3.5, 3.5, 4.0, 5.0]
     assert retries.raised == 1
 
@@ -83,7 +83,7 @@ def test_other_errors_end_the_script() -> None:
     error = client_error("ValidationException")
     retries = EndlessRetries(ATTEMPTS, lambda: 0.5)
     with pytest.raises(ClientError) as raised:
-        Simulator(lambda _send, _now: error).run(Steps(retries.call(Send("BatchWriteItem", {}))))
+        Simulator(lambda _send, _now: error).run(ProgramMachine(retries.call(Send("BatchWriteItem", {}))))
     assert raised.value is error
     assert retries.raised == 0
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from shardkit.core.machine import Done, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Done, Machine, Program, ProgramMachine, Send, Wait
 from shardkit.dynamodb.values import WireItem, comparable_item
 from tests.support.histories import Histories, numbered
 from tests.support.stepwise import Answered, Outcome, Progress, Request, StartAgainError, Tables
@@ -128,7 +128,7 @@ class _Run:
 
     def __init__(self, operation: Operation) -> None:
         made = operation.program()
-        self.machine: Machine[Any] = made if hasattr(made, "receive") else Steps(made)  # type: ignore[assignment]
+        self.machine: Machine[Any] = made if hasattr(made, "receive") else ProgramMachine(made)  # type: ignore[assignment]
         self.sent: list[Send] = []
         self.result: Done[Any] | None = None
         self._now = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from shardkit.core.machine import Answer, Machine, Program, Response, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Response, Send, Wait
 from tests.support.fakes import client_error
 
 EXPORT_SECONDS = 3600
@@ -223,7 +223,7 @@ class Run:
 
     def __init__(self, account: Account, program: Program[Any]) -> None:
         self._account = account
-        self._machine: Machine[Any] = Steps(program)
+        self._machine: Machine[Any] = ProgramMachine(program)
         self._start = account.now
 
     def step(self) -> Any:

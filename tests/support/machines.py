@@ -11,10 +11,10 @@ from typing import Any
 
 from shardkit.core.machine import Answer, Machine, Send
 from shardkit.partitions.simulator import Simulator
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support import fakes
 from tests.support.model import ModelTable
@@ -23,16 +23,16 @@ from tests.support.tables import many
 throttled = partial(fakes.throttled, kind="Read")
 
 
-def a_fan_out(concurrency: int = 10, **options: Any) -> FanOut:
-    return FanOut(concurrency, lambda: 0.5, **options)
+def a_fan_out(concurrency: int = 10, **options: Any) -> FanOutOptions:
+    return FanOutOptions(concurrency, lambda: 0.5, **options)
 
 
-def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, **fan_out: Any) -> PageOfShards:
+def page_machine(plan: QueryPlan, *, sizes: ItemSizes | None = None, **fan_out: Any) -> PageOfShards:
     return PageOfShards(plan, sizes=sizes or ItemSizes(), fan_out=a_fan_out(**fan_out))
 
 
 def stream_machine(
-    plan: Plan, *, sizes: ItemSizes | None = None, max_items: int | None = None, **fan_out: Any
+    plan: QueryPlan, *, sizes: ItemSizes | None = None, max_items: int | None = None, **fan_out: Any
 ) -> StreamOfShards:
     return StreamOfShards(plan, sizes=sizes or ItemSizes(), fan_out=a_fan_out(**fan_out), max_items=max_items)
 

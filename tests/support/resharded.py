@@ -16,7 +16,7 @@ from shardkit.migrate.mover import Mover
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.seam import Operations
@@ -357,8 +357,8 @@ class Moves:
         return TABLE, comparable_item(self._stored(key(name), strategy))
 
 
-def a_fan_out() -> FanOut:
-    return FanOut(10, lambda: 0.5)
+def a_fan_out() -> FanOutOptions:
+    return FanOutOptions(10, lambda: 0.5)
 
 
 def ok(result: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardkit.core.machine import Answer, Program, Response, Send, Steps
+from shardkit.core.machine import Answer, Program, ProgramMachine, Response, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 from tests.support.fakes import ARN
 from tests.support.machines import Timed
@@ -51,11 +51,11 @@ class Several:
             self.sent.append(send)
             return 0.01, self.answers(send)
 
-        response: Response = Timed(answer).run(Steps(self.begun(operation, params)))
+        response: Response = Timed(answer).run(ProgramMachine(self.begun(operation, params)))
         return response
 
     def begun(self, operation: Callable[..., Program[Response]], params: Mapping[str, Any]) -> Program[Response]:
-        return operation(params, self.known, self.form, FanOut(10, self._draw))
+        return operation(params, self.known, self.form, FanOutOptions(10, self._draw))
 
     def _draw(self) -> float:
         self.drawn += 1

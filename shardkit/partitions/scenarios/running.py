@@ -12,7 +12,7 @@ from typing import Any
 
 from shardkit.cache.entries import ENTRY_BYTES
 from shardkit.cache.options import CacheOptions
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Send, Wait
 from shardkit.core.popular import PopularValues
 from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import read_units, rounded_up
@@ -24,7 +24,7 @@ from shardkit.partitions.scenarios.scenario import CacheSettings, LoadSettings, 
 from shardkit.partitions.scenarios.way_result import WayResult
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 
 Progress = Callable[[float], object]
@@ -111,7 +111,7 @@ class _Run:
         self._simulator = Simulator(self._table, latency=scenario.latency_seconds, seed=scenario.seed)
         cache = None if way.reads is None else way.reads.cache
         self._cache = None if cache is None else CachedItems(items.sizes, cache, draws(f"cache {scenario.seed}"))
-        self._fan_out = FanOut(10, draws(f"queries {scenario.seed}"))  # as many as botocore pools connections
+        self._fan_out = FanOutOptions(10, draws(f"queries {scenario.seed}"))  # as many as botocore pools connections
         self._programs = Programs(way.table.name, way.strategy, description, self._fan_out.draw, described=described)
 
     @property
@@ -176,11 +176,13 @@ class _Run:
         retries = Retries(load.attempts, draws(f"retries {seed}"))
         if load.tool == "batch_writer":
             stored = (self._spread[number] for number in order)  # the threads share it
-            return ConcurrentClients(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
+            return ConcurrentClients(
+                *(ProgramMachine(batch_writer(name, stored, retries)) for _ in range(load.workers))
+            )
 
         def put(number: int) -> Machine[Any]:
             item = self._spread[order[number % len(order)]]
-            return Steps(retries.call(Send("PutItem", {"TableName": name, "Item": item})))
+            return ProgramMachine(retries.call(Send("PutItem", {"TableName": name, "Item": item})))
 
         return AtARate(load.per_second, put, lambda number, _now: number < self._puts)
 
@@ -193,10 +195,12 @@ class _Run:
         def read(_number: int) -> Machine[Any]:
             number = chosen(draw())
             if reads.operation == "query":
-                return Steps(self._query(reads, self._items.attributes(number)[self._way.table.keys.partition_key]))
+                return ProgramMachine(
+                    self._query(reads, self._items.attributes(number)[self._way.table.keys.partition_key])
+                )
             asked = {"TableName": self._way.table.name, "Key": self._spread.key(number)}
             program = retries.call(Send("GetItem", {**asked, "ConsistentRead": reads.consistent}))
-            return Steps(program if self._cache is None else self._cache.read(number, program))
+            return ProgramMachine(program if self._cache is None else self._cache.read(number, program))
 
         def go_on(number: int, _now: float) -> bool:
             return loading() if reads.seconds is None else number < rounded_up(reads.per_second * reads.seconds)

@@ -22,19 +22,19 @@ from typing import Any
 
 from shardkit.core.in_flight import InFlight
 from shardkit.core.machine import Response, Send, Wait
-from shardkit.core.merge import Item, Merge, Place, Rows, Run
+from shardkit.core.merge import Item, Merge, Position, Rows, Run
 from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, throttled_scope
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 
 
-class Gather:
-    def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
+class QueryFanOut:
+    def __init__(self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions) -> None:
         self.plan = plan
         self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges)
         self.scanned = 0
@@ -194,7 +194,7 @@ class Gather:
         return self.merge.held
 
 
-def timed_out(shard: int | None, what: str, fan_out: FanOut) -> TimeoutError:
+def timed_out(shard: int | None, what: str, fan_out: FanOutOptions) -> TimeoutError:
     return TimeoutError(f"shard {shard} {what} within {fan_out.timeout} seconds")
 
 
@@ -212,7 +212,7 @@ class ShardPage:
     """The parts of an answer that the machine keeps, in a third of the wire form's memory."""
 
     run: Run
-    frontier: Place | None
+    frontier: Position | None
     """The place up to which the shard was read; None: it has ended."""
     read_to: WireItem
     scanned: int
@@ -224,7 +224,7 @@ class ShardPage:
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, number: int, samples: int, answer: Response) -> ShardPage:
+    def of(cls, plan: QueryPlan, number: int, samples: int, answer: Response) -> ShardPage:
         items: list[WireItem] = answer.get("Items", [])
         step = max(1, len(items) // samples)
         frontier, read_to = plan.reached(number, answer.get("LastEvaluatedKey"))

@@ -17,11 +17,11 @@ from typing import Any
 from shardkit.core.machine import Done, Machine, Step
 from shardkit.core.merge import Rows
 from shardkit.sharding.query.cursor import Cursor
-from shardkit.sharding.query.fan_out import Gather
+from shardkit.sharding.query.fan_out import QueryFanOut
 from shardkit.sharding.query.page_size import refills
 
 
-class PageOfShards(Gather):
+class PageOfShards(QueryFanOut):
     """One page of a merged Query; its result is the machine itself, with ``rows`` and ``last_evaluated_key``.
 
     After :meth:`go_on`, its next result is the next page.

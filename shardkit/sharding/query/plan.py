@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Item, Place, Run
+from shardkit.core.merge import Item, Position, Run
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
@@ -47,7 +47,7 @@ _KEY_CONDITIONS = ("KeyConditionExpression", "KeyConditions")
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryPlan:
     """A planned Query: its shards in order, and the parameters that all requests share."""
 
     sharding: Sharding
@@ -124,7 +124,7 @@ class Plan:
             plan = self.after({self.sort[0]: term.values[0]})
         return replace(plan, until=key)
 
-    def reached(self, number: int, last: WireItem | None) -> tuple[Place | None, WireItem]:
+    def reached(self, number: int, last: WireItem | None) -> tuple[Position | None, WireItem]:
         """Return a shard's frontier after a page, and where its next one begins; ``last``: the last key evaluated."""
         # A frontier of None: the shard has ended.
         if not last or self.ends_at(last):
@@ -164,12 +164,12 @@ class Plan:
         return not self.counting and not self.params.keys() & {*PROJECTIONS}
 
     @cached_property
-    def start_place(self) -> Place | None:
+    def start_place(self) -> Position | None:
         if self.start is None:
             return None
         return self.place(self.start.key, self.shards.index(self.start.shard) if self.among is None else self.among)
 
-    def place(self, key: Mapping[str, Any], number: int) -> Place:
+    def place(self, key: Mapping[str, Any], number: int) -> Position:
         """Return the place of a shard's key in the order."""
         return self._order(key), number
 
@@ -539,7 +539,7 @@ def _stored(condition: KeyCondition, spread: Spread, schema: KeySchema) -> KeyCo
     return replace(condition, equals={name: equals[name] for name in (*schema.names, *equals) if name in equals})
 
 
-def read_start(plan: Plan, given: Any) -> Cursor:
+def read_start(plan: QueryPlan, given: Any) -> Cursor:
     """Read a cursor of one of the plan's shards, or a hand-made primary key."""
     cursor = read_cursor(plan, given)
     if cursor.shard not in plan.shards:
@@ -550,12 +550,12 @@ def read_start(plan: Plan, given: Any) -> Cursor:
     return cursor
 
 
-def _what(plan: Plan) -> str:
+def _what(plan: QueryPlan) -> str:
     what = f"{plan.sharding.table!r}" + (f", index {plan.index!r}" if plan.index else "") + ", key "
     return what + repr(from_wire_item(plan.condition.equals))
 
 
-def read_cursor(plan: Plan, given: Any) -> Cursor:
+def read_cursor(plan: QueryPlan, given: Any) -> Cursor:
     what = _what(plan)
     if is_token(given):
         cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period)
@@ -586,13 +586,13 @@ def check_position(sharding: Sharding, key: WireItem, names: Collection[str], wh
         raise CursorError(f"ExclusiveStartKey: the cursor is damaged ({error}); start the read again") from error
 
 
-def _check_equals(plan: Plan, key: WireItem, what: str) -> None:
+def _check_equals(plan: QueryPlan, key: WireItem, what: str) -> None:
     for name, value in plan.condition.equals.items():
         if name in key and sort_value(key[name]) != sort_value(value):
             raise CursorError(f"ExclusiveStartKey: not a key of {what}; start the read again")
 
 
-def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
+def _by_hand(plan: QueryPlan, given: Any, what: str) -> Cursor:
     sharding, index = plan.sharding, plan.sharded_index
     schema = plan.schema if index is None else index.logical_keys
     names = tuple(dict.fromkeys(schema.names + sharding.keys.names))
@@ -622,7 +622,7 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
     return Cursor(None, sharding.stored(key, shard))
 
 
-def _of_index(plan: Plan, index: ShardedIndex, key: WireItem, what: str) -> Cursor:
+def _of_index(plan: QueryPlan, index: ShardedIndex, key: WireItem, what: str) -> Cursor:
     """Return the cursor that a hand-made key of a sharded index means."""
     logical = plan.condition.equals[index.stored_name]
     stored = key.get(index.stored_name)
@@ -639,7 +639,7 @@ def _of_index(plan: Plan, index: ShardedIndex, key: WireItem, what: str) -> Curs
     return Cursor(shard, plan.rest(from_key(plan.sharding, key)))
 
 
-def _same_key(plan: Plan, value: WireValue) -> bool:
+def _same_key(plan: QueryPlan, value: WireValue) -> bool:
     return _equal(value, plan.condition.equals[plan.sharding.partition_key])
 
 
@@ -647,7 +647,7 @@ def _equal(value: WireValue, other: WireValue) -> bool:
     return bool(sort_value(value) == sort_value(other))
 
 
-def _as_key(plan: Plan, cursor: Cursor) -> WireItem:
+def _as_key(plan: QueryPlan, cursor: Cursor) -> WireItem:
     """Return a cursor as a key: logical if its shard can be calculated from it, else as it is stored."""
     sharding, index = plan.sharding, plan.sharded_index
     if index is not None:

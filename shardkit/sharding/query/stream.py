@@ -22,9 +22,9 @@ from shardkit.core.checks import check_count
 from shardkit.core.machine import Done, Machine, Send, Step
 from shardkit.core.merge import Item, Rows
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.sharding.query.fan_out import Gather
+from shardkit.sharding.query.fan_out import QueryFanOut
 from shardkit.sharding.query.page_size import refills, whole_blocks
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 
 _FIRST_PAGE_BYTES = 64 * 1024
 _UNKNOWN_ITEM_BYTES = 1024
@@ -35,7 +35,7 @@ _HELD = 3
 _UNDER_WAY = 10  # while a page is converted: its text, its wire values, and the caller's form
 
 
-class StreamOfShards(Gather):
+class StreamOfShards(QueryFanOut):
     """A whole merged Query; each result is some more rows in order, an empty result the end."""
 
     def __init__(self, *args: Any, max_items: int | None = None, **options: Any) -> None:
@@ -213,7 +213,7 @@ class QueryStream(Machine[Rows], Protocol):
     """A stream of rows, and the plan of those that it returned last."""
 
     @property
-    def plan(self) -> Plan: ...
+    def plan(self) -> QueryPlan: ...
 
     @property
     def errors(self) -> Mapping[int | None, Exception]: ...

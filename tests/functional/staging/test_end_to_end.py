@@ -25,7 +25,7 @@ from shardkit import (
     stage_items,
 )
 from shardkit.core.hashing import unwrapped
-from shardkit.staging.stage import Plan
+from shardkit.staging.stage import StagePlan
 from tests.support.stage_objects import DEFINITION, TO, orders_table
 from tests.support.staged import moto_imports_end
 
@@ -54,7 +54,7 @@ def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and objects of a few dozen items."""
-    monkeypatch.setattr("shardkit.staging.staging.Plan", partial(Plan, run_bytes=3000, object_bytes=4000))
+    monkeypatch.setattr("shardkit.staging.staging.StagePlan", partial(StagePlan, run_bytes=3000, object_bytes=4000))
 
 
 def through(

@@ -103,7 +103,7 @@ def test_large_items_fill_a_run_before_many_are_read(s3: Any, resource: Any, mon
         add(file, kept, spilled)
 
     monkeypatch.setattr(SpillFile, "add", counted)
-    monkeypatch.setattr("shardkit.staging.staging.Plan", partial(stage.Plan, run_bytes=100_000))
+    monkeypatch.setattr("shardkit.staging.staging.StagePlan", partial(stage.StagePlan, run_bytes=100_000))
     items = [{**item, "text": "x" * 30_000} for item in some(20)]
     stage_items(items, TO, table=orders_table(resource, Unsharded()), s3=s3)
     assert added == [4] * 5
@@ -119,8 +119,8 @@ def test_one_item(s3: Any, resource: Any, temporary: Path) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections of 4 KB, runs of 8 KB and objects of 12 KB."""
-    sizes = partial(stage.Plan, section_bytes=4000, run_bytes=8000, object_bytes=12_000)
-    monkeypatch.setattr("shardkit.staging.staging.Plan", sizes)
+    sizes = partial(stage.StagePlan, section_bytes=4000, run_bytes=8000, object_bytes=12_000)
+    monkeypatch.setattr("shardkit.staging.staging.StagePlan", sizes)
 
 
 def lines(items: list[dict[str, Any]]) -> str:

@@ -30,8 +30,8 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections of 5 KB, of which there are 5, each a run; objects of 10 KB, of which there are 4."""
-    sizes = partial(stage.Plan, section_bytes=5000, run_bytes=20_000, object_bytes=10_000)
-    monkeypatch.setattr("shardkit.staging.staging.Plan", sizes)
+    sizes = partial(stage.StagePlan, section_bytes=5000, run_bytes=20_000, object_bytes=10_000)
+    monkeypatch.setattr("shardkit.staging.staging.StagePlan", sizes)
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, SideBySide, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, SideBySide, Step, Wait
 from tests.support.drivable import Race
 
 ONE, TWO = Send("GetItem", {"n": 1}), Send("GetItem", {"n": 2})
@@ -21,7 +21,7 @@ def test_one_thing_after_another() -> None:
         second = yield TWO
         return [first, second]
 
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     assert steps.next(0.0) is ONE
     assert steps.next(0.0) == Wait()
     steps.receive(ONE, {"a": 1}, 0.0)
@@ -37,7 +37,7 @@ def test_nothing_to_do() -> None:
         yield from ()
         return 7
 
-    assert Steps(program()).next(0.0) == Done(7)
+    assert ProgramMachine(program()).next(0.0) == Done(7)
 
 
 def test_waits() -> None:
@@ -46,7 +46,7 @@ def test_waits() -> None:
     def program() -> Program[list[float]]:
         return [(yield Wait(5.0)), (yield Wait())]
 
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     assert steps.next(0.0) == Wait(5.0)
     assert steps.next(4.9) == Wait(5.0)
     assert steps.next(5.1) == Done([5.1, 5.1])
@@ -62,7 +62,7 @@ def test_an_exception_is_raised_where_the_request_was_made() -> None:
             yield TWO
         return "went on"
 
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     assert steps.next(0.0) is ONE
     steps.receive(ONE, KeyError(), 0.0)
     assert steps.next(0.0) is TWO
@@ -83,7 +83,7 @@ def failing_later() -> Program[None]:
 @pytest.mark.parametrize("program", [failing_at_once, failing_later])
 def test_a_program_that_fails_fails_in_next(program: Callable[[], Program[None]]) -> None:
     """Wherever it stood, also in ``receive``: that is where a driver expects it."""
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     if program is failing_later:
         assert steps.next(0.0) is ONE
         steps.receive(ONE, {}, 0.0)
@@ -119,7 +119,7 @@ def test_a_machine_in_a_program() -> None:
         inner: Machine[list[Answer]] = Inner()
         return (yield inner)
 
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     assert [steps.next(0.0) for _ in range(3)] == [ONE, TWO, Wait()]
     error = KeyError()
     steps.receive(TWO, error, 0.0)
@@ -138,7 +138,7 @@ def test_a_machine_that_fails_fails_in_the_program(where: str) -> None:
             return str(error)
         raise AssertionError
 
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     if where == "receive":
         assert steps.next(0.0) is ONE
         steps.receive(ONE, {}, 0.0)
@@ -151,12 +151,12 @@ def test_a_program_in_a_program_that_fails(program: Callable[[], Program[None]])
 
     def outer() -> Program[str]:
         try:
-            yield Steps(program())
+            yield ProgramMachine(program())
         except ValueError as error:
             return str(error)
         raise AssertionError
 
-    steps = Steps(outer())
+    steps = ProgramMachine(outer())
     if program is failing_later:
         assert steps.next(0.0) is ONE
         steps.receive(ONE, {}, 0.0)
@@ -172,9 +172,9 @@ def test_an_exception_may_be_a_result() -> None:
         return error
 
     def outer() -> Program[Any]:
-        return (yield Steps(inner()))
+        return (yield ProgramMachine(inner()))
 
-    assert Steps(outer()).next(0.0) == Done(error)
+    assert ProgramMachine(outer()).next(0.0) == Done(error)
 
 
 def test_an_answer_that_is_not_needed_may_come_late() -> None:
@@ -185,7 +185,7 @@ def test_an_answer_that_is_not_needed_may_come_late() -> None:
         return won, (yield ONE)
 
     race = Race()
-    steps = Steps(program())
+    steps = ProgramMachine(program())
     first, second = steps.next(0.0), steps.next(0.0)
     assert isinstance(first, Send)
     assert isinstance(second, Send)
@@ -208,7 +208,7 @@ def test_side_by_side() -> None:
         answer = yield Send("GetItem", {"n": number})
         return int(answer["n"])
 
-    machine = SideBySide([Steps(program(number)) for number in (1, 2, 3)], most=2)
+    machine = SideBySide([ProgramMachine(program(number)) for number in (1, 2, 3)], most=2)
     first, second = machine.next(0.0), machine.next(0.0)
     assert isinstance(first, Send)
     assert isinstance(second, Send)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.core.merge import Item, Merge, Place, Rows, Run
+from shardkit.core.merge import Item, Merge, Position, Rows, Run
 
 
-def place(sort: Any, number: int) -> Place:
+def place(sort: Any, number: int) -> Position:
     return Decimal(sort), number
 
 

@@ -19,7 +19,7 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import retry_after
 from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from tests.support.fakes import Service, a_load, client_error, drive, some, throttled, timeless
 from tests.support.machines import Timed, a_fan_out, page_machine
 from tests.support.model import ModelTable
@@ -97,7 +97,7 @@ def test_a_throttled_shard(limit: tuple[str, ...]) -> None:
         return 0.01, asking(throttled(*limit), 700) if key == "k.1" and first else table.answer(send)
 
     service = Timed(answer)
-    plan = Plan.of(many(3), {"KeyConditionExpression": Key("pk").eq("k")})
+    plan = QueryPlan.of(many(3), {"KeyConditionExpression": Key("pk").eq("k")})
     page = service.run(page_machine(plan, concurrency=2))
     assert len(page.rows) == 9
     times = [(at, name) for (at, _), (name, _) in zip(service.sent, asked, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.core.machine import Send, Steps
+from shardkit.core.machine import ProgramMachine, Send
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
 from shardkit.migrate.batch_get import get_many
 from shardkit.migrate.marks import MARK, STUB
@@ -47,7 +47,7 @@ class Store:
 
 def run(stage: Any, store: Store, keys: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
     fan_out = a_fan_out()
-    made: dict[str, Any] = Timed(store).run(Steps(get_many(moving(stage), keys, options, fan_out)))
+    made: dict[str, Any] = Timed(store).run(ProgramMachine(get_many(moving(stage), keys, options, fan_out)))
     return made
 
 

@@ -23,7 +23,7 @@ from shardkit.migrate.marks import MARK
 from shardkit.migrate.query import FilteredRead, MovingPlan, read_of
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import Stage
 from tests.support.machines import Shuffled, Timed, a_fan_out, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
@@ -308,7 +308,7 @@ def test_a_plain_stage_reads_the_cursor_of_its_neighbour(name: str, stage: Stage
         page = Timed(lambda send: (0.01, table.answer(send))).run(moving_page(MovingPlan.of(table.sharding, params)))
         params = {**params, "ExclusiveStartKey": page.last_evaluated_key}
         home = in_stage(neighbour, *MOVES[name])
-        start = Plan.of(home, params).start
+        start = QueryPlan.of(home, params).start
         assert start is not None
         assert start.key == {"sk": {"N": str(at)}}
         assert start.shard == home.known_shard({"pk": {"S": "k"}, **start.key}, {"sk": at})[0]

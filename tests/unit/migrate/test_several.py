@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit.core.backoff import ATTEMPTS
-from shardkit.core.machine import Answer, Program, Send, Steps
+from shardkit.core.machine import Answer, Program, ProgramMachine, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import StageError
 from shardkit.migrate.marks import MARK, STUB
@@ -49,7 +49,7 @@ def run(operation: Any, params: Any, stage: Any, answers: Callable[[Send], Answe
 
     timed = Timed(lambda send: (0.01, answers(send)))
     try:
-        result = timed.run(Steps(operation(params, known, WIRE_VALUES, a_fan_out())))
+        result = timed.run(ProgramMachine(operation(params, known, WIRE_VALUES, a_fan_out())))
     except Exception as error:  # noqa: BLE001 - the test looks at it
         result = error
     return [send for _, send in timed.sent], result

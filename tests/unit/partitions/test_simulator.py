@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.bulk.writes import Write
-from shardkit.core.machine import Answer, Done, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, ProgramMachine, Send, Step, Wait
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
@@ -157,7 +157,9 @@ def test_a_merged_read_runs_its_own_machine(limit: int | None) -> None:
         params["Limit"] = limit
     found: list[int] = []
     while True:
-        page = simulator.run(Steps(requests.query(params, shard=None, return_shards=False, fan_out=a_fan_out())))
+        page = simulator.run(
+            ProgramMachine(requests.query(params, shard=None, return_shards=False, fan_out=a_fan_out()))
+        )
         found += [int(item["Id"]) for item in page["Items"]]
         if "LastEvaluatedKey" not in page:
             break

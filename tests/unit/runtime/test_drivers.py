@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Send, Wait
 from shardkit.runtime.drivers import Driver
 from tests.support.drivable import Many, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
 from tests.support.fakes import Clock
@@ -51,7 +51,7 @@ def test_a_request_that_is_alone_runs_on_the_caller_s_thread() -> None:
         threads.append(threading.get_ident())
         return answer(request)
 
-    assert driver(Steps(two_in_a_row()), send).run() == [{"is": "0"}, {"is": "1"}]
+    assert driver(ProgramMachine(two_in_a_row()), send).run() == [{"is": "0"}, {"is": "1"}]
     assert set(threads) == {threading.get_ident()}
 
 
@@ -115,7 +115,7 @@ def test_waiting_is_sleeping_where_nothing_is_under_way() -> None:
 
     clock = Clock()
     clock.now = 5.0
-    assert driver(Steps(program()), clock=clock, sleep=clock.sleep).run() == 7.5
+    assert driver(ProgramMachine(program()), clock=clock, sleep=clock.sleep).run() == 7.5
     assert clock.sleeps == [2.5]
 
 
@@ -166,7 +166,7 @@ def test_an_interrupted_request_is_sent_again() -> None:
             raise failures.pop()
         return answer(request)
 
-    running = driver(Steps(two_in_a_row()), send)
+    running = driver(ProgramMachine(two_in_a_row()), send)
     with pytest.raises(KeyboardInterrupt):
         running.run()
     assert running.run() == [{"is": "0"}, {"is": "1"}]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.core.machine import Answer, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Program, ProgramMachine, Send, Wait
 from shardkit.runtime.drivers import AsyncDriver
 from tests.support.drivable import Many, Race, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
 from tests.support.fakes import Clock
@@ -46,7 +46,7 @@ def test_one_thing_after_another_with_a_wait() -> None:
         return [first, (yield Send("1", {}))]
 
     async def run() -> list[Any]:
-        return await AsyncDriver(Steps(program()), async_answer, clock=clock, sleep=sleep).run()
+        return await AsyncDriver(ProgramMachine(program()), async_answer, clock=clock, sleep=sleep).run()
 
     assert asyncio.run(run()) == [{"is": "0"}, {"is": "1"}]
     assert clock.sleeps == [3.0]
@@ -167,7 +167,7 @@ def test_a_request_that_is_alone_needs_no_task() -> None:
         return answer(request)
 
     async def run() -> tuple[list[Any], Any]:
-        running = AsyncDriver(Steps(two_in_a_row()), send)
+        running = AsyncDriver(ProgramMachine(two_in_a_row()), send)
         with pytest.raises(asyncio.CancelledError):
             await running.run()
         return await running.run(), asyncio.current_task()

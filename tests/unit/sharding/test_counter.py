@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardkit import RandomSuffix
 from shardkit.core.backoff import ATTEMPTS
-from shardkit.core.machine import Answer, Done, Send, Steps
+from shardkit.core.machine import Answer, Done, ProgramMachine, Send
 from shardkit.errors import (
     ConfigurationError,
     IncompleteResetError,
@@ -31,7 +31,7 @@ from shardkit.partitions.simulator import draws
 from shardkit.sharding import counter
 from shardkit.sharding.counter import RESET, CounterPlace
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from tests.support.fakes import client_error
 
 SCHEMA = {"KeySchema": [{"AttributeName": "Page", "KeyType": "HASH"}]}
@@ -100,7 +100,7 @@ class Call:
     """One call of a counter, which advances by one request at a time; ``ended`` is its result or its error."""
 
     def __init__(self, program: Any) -> None:
-        self.machine = Steps(program)
+        self.machine = ProgramMachine(program)
         self.ended: Any = None
         self.now = 0.0
 
@@ -130,8 +130,8 @@ class Call:
             return
 
 
-def fan_out(seed: object) -> FanOut:
-    return FanOut(4, draws(seed))
+def fan_out(seed: object) -> FanOutOptions:
+    return FanOutOptions(4, draws(seed))
 
 
 FATES = st.sampled_from(["done"] * 6 + ["throttled", "lost before", "lost after"])
@@ -272,7 +272,7 @@ def test_a_transaction_that_meets_another_is_repeated() -> None:
     error.response.update({"CancellationReasons": [{"Code": "TransactionConflict"}]})
     other: Any = client_error("TransactionCanceledException")
     other.response.update({"CancellationReasons": [{"Code": "ValidationError"}]})
-    machine = Steps(counter.add_with_token(PLACE, Decimal(1), "t", fan_out(0)))
+    machine = ProgramMachine(counter.add_with_token(PLACE, Decimal(1), "t", fan_out(0)))
     first = machine.next(0.0)
     assert isinstance(first, Send)
     machine.receive(first, error, 0.0)

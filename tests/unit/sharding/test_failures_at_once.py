@@ -12,15 +12,15 @@ from botocore.exceptions import ClientError
 from shardkit import ShardQueryError
 from shardkit.core.machine import Machine, Send, Wait
 from shardkit.sharding.batch_get import BatchGet, Lookup
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.scan import StreamOfSegments
 from tests.support.fakes import client_error
 from tests.support.machines import a_fan_out, page_machine, stream_machine
 from tests.support.tables import many
 
 
-def a_plan() -> Plan:
-    return Plan.of(many(3), {"KeyConditionExpression": Key("pk").eq("k")})
+def a_plan() -> QueryPlan:
+    return QueryPlan.of(many(3), {"KeyConditionExpression": Key("pk").eq("k")})
 
 
 def a_batch(**options: Any) -> BatchGet:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.core.machine import Machine, Program, Steps
+from shardkit.core.machine import Machine, Program, ProgramMachine
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardUnknownError
@@ -50,7 +50,7 @@ class Face:
         self.programs = Programs("Orders", strategy, DESCRIPTION, lambda: 0.5, form)
 
     def run(self, program: Program[Any]) -> Any:
-        machine: Machine[Any] = Steps(program)
+        machine: Machine[Any] = ProgramMachine(program)
         return self._simulator.run(machine)
 
     def put(self, item: Mapping[str, Any]) -> Any:

@@ -18,10 +18,10 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.hedging import REQUESTS_A_HEDGE, Latencies
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.fakes import client_error
 from tests.support.machines import FaultyShards, Timed, a_fan_out, shard_of, throttled
@@ -32,18 +32,18 @@ LATE = 60.0
 ITEM = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
 
 
-def hedging(**options: Any) -> FanOut:
+def hedging(**options: Any) -> FanOutOptions:
     return a_fan_out(options.pop("concurrency", 20), **{"hedge_after": 0.02, **options})
 
 
-def page(service: FaultyShards, fan_out: FanOut, **params: Any) -> PageOfShards:
-    plan = Plan.of(service.table.sharding, {"KeyConditionExpression": K, **params})
+def page(service: FaultyShards, fan_out: FanOutOptions, **params: Any) -> PageOfShards:
+    plan = QueryPlan.of(service.table.sharding, {"KeyConditionExpression": K, **params})
     result: PageOfShards = service.run(fan_out.hedged(PageOfShards(plan, sizes=ItemSizes(), fan_out=fan_out)))
     return result
 
 
-def stream(service: FaultyShards, fan_out: FanOut, **params: Any) -> Any:
-    plan = Plan.of(service.table.sharding, {"KeyConditionExpression": K, **params})
+def stream(service: FaultyShards, fan_out: FanOutOptions, **params: Any) -> Any:
+    plan = QueryPlan.of(service.table.sharding, {"KeyConditionExpression": K, **params})
     return fan_out.hedged(StreamOfShards(plan, sizes=ItemSizes(), fan_out=fan_out))
 
 

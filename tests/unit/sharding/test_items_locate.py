@@ -11,11 +11,11 @@ from botocore.exceptions import ClientError, HTTPClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.core.machine import Answer, Program, Response, Send, Steps
+from shardkit.core.machine import Answer, Program, ProgramMachine, Response, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError, ShardUnknownError
 from shardkit.sharding import items
-from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.strategies import RandomSuffix
 from tests.support.fakes import client_error
 from tests.support.machines import Timed, throttled
@@ -87,11 +87,11 @@ def test_a_located_write_ends(
     rng = random.Random(seed)
     service = Unsteady(set() if there is None else {f"k.{there}"}, rng, faulty)
     write, params = WRITES[operation]
-    program: Program[Response] = write(SHARDING, params, None, FanOut(concurrency, rng.random, timeout))
+    program: Program[Response] = write(SHARDING, params, None, FanOutOptions(concurrency, rng.random, timeout))
     failed: Exception | None = None
     response: Response = {}
     try:
-        response = service.run(Steps(program))
+        response = service.run(ProgramMachine(program))
     except (ShardUnknownError, ShardQueryError, ClientError, HTTPClientError) as error:
         failed = error
     if isinstance(failed, ShardUnknownError):

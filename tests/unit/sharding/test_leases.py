@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shardkit.core.machine import Answer, Done, Program, Send, SideBySide, Steps, Wait
+from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Send, SideBySide, Wait
 from shardkit.errors import StageError
 from shardkit.sharding.leases import Held, KnownMap, Leased, LeaseEndedError, MapChangedError
-from shardkit.sharding.shard_map import LEASE_SECONDS, ShardMapState, created
+from shardkit.sharding.shard_map import MAP_LEASE_SECONDS, ShardMapState, created
 from shardkit.strategies import CalculatedSuffix, Unsharded
 from tests.support.tables import described
 
@@ -48,7 +48,7 @@ def answered(state: ShardMapState) -> dict[str, Any]:
 
 def reading(known: KnownMap) -> Callable[[ShardMapState], None]:
     """Begin to read a map; returns what answers."""
-    steps = Steps(known.read(KEY))
+    steps = ProgramMachine(known.read(KEY))
     send = steps.next(0.0)
     assert isinstance(send, Send)
     assert send.params["ConsistentRead"]
@@ -65,11 +65,11 @@ def held_by(known: KnownMap) -> Held:
 
 def test_a_lease_begins_before_its_request(known: KnownMap, clocks: Clocks) -> None:
     answer = reading(known)
-    clocks.monotonic = LEASE_SECONDS - 1
+    clocks.monotonic = MAP_LEASE_SECONDS - 1
     answer(FIRST)
     assert known.lease is not None
     assert known.lease.valid
-    clocks.monotonic = LEASE_SECONDS
+    clocks.monotonic = MAP_LEASE_SECONDS
     assert not known.lease.valid
 
 
@@ -77,7 +77,7 @@ def test_a_lease_begins_before_its_request(known: KnownMap, clocks: Clocks) -> N
 def test_the_faster_clock_counts(known: KnownMap, clocks: Clocks, clock: str) -> None:
     """One stops while the machine is suspended, the other may be set back."""
     held = held_by(known)
-    setattr(clocks, clock, LEASE_SECONDS)
+    setattr(clocks, clock, MAP_LEASE_SECONDS)
     setattr(clocks, "wall" if clock == "monotonic" else "monotonic", -100.0)
     with pytest.raises(LeaseEndedError):
         held.check()
@@ -151,7 +151,7 @@ def two() -> SideBySide[Answer]:
         answer: Answer = yield Send(name, {})
         return answer
 
-    return SideBySide([Steps(one("A")), Steps(one("B"))], 2)
+    return SideBySide([ProgramMachine(one("A")), ProgramMachine(one("B"))], 2)
 
 
 def sent(step: object) -> Send:
@@ -163,7 +163,7 @@ def test_a_change_waits_for_what_is_in_flight(known: KnownMap, clocks: Clocks) -
     """A write that came after those of the new stage could undo one of them."""
     leased = Leased(two(), held_by(known))
     first, second = sent(leased.next(0.0)), sent(leased.next(0.0))
-    clocks.monotonic = LEASE_SECONDS
+    clocks.monotonic = MAP_LEASE_SECONDS
     assert known.lease is not None
     leased.receive(first, LeaseEndedError(known.lease), 0.0)
     asked = sent(leased.next(0.0))
@@ -178,7 +178,7 @@ def test_a_change_waits_for_what_is_in_flight(known: KnownMap, clocks: Clocks) -
 def test_requests_go_on_when_the_map_is_the_same(known: KnownMap, clocks: Clocks) -> None:
     leased = Leased(two(), held_by(known))
     sends = [sent(leased.next(0.0)), sent(leased.next(0.0))]
-    clocks.monotonic = LEASE_SECONDS
+    clocks.monotonic = MAP_LEASE_SECONDS
     assert known.lease is not None
     for send in sends:
         leased.receive(send, LeaseEndedError(known.lease), 0.0)
@@ -196,7 +196,7 @@ def test_requests_go_on_when_the_map_is_the_same(known: KnownMap, clocks: Clocks
 def test_a_map_that_cannot_be_read_is_the_requests_error(known: KnownMap, clocks: Clocks) -> None:
     leased = Leased(two(), held_by(known))
     sends = [sent(leased.next(0.0)), sent(leased.next(0.0))]
-    clocks.monotonic = LEASE_SECONDS
+    clocks.monotonic = MAP_LEASE_SECONDS
     assert known.lease is not None
     for send in sends:
         leased.receive(send, LeaseEndedError(known.lease), 0.0)

@@ -73,7 +73,7 @@ def may_go(age: int, seconds: int) -> bool:
     known = KnownMap("T", lambda: (float(age),), lambda _: None)  # type: ignore[arg-type, return-value]
     known.lease = lease = Lease(known, a_map("old", "old", "old", 0), None, (0.0,))  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leases, "LEASE_SECONDS", float(seconds))
+        patch.setattr(leases, "MAP_LEASE_SECONDS", float(seconds))
         patch.setattr(leases, "RENEW_SECONDS", FOREVER)
         try:
             lease.check(renewed=False)

@@ -11,7 +11,7 @@ from boto3.dynamodb.table import BatchWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Send, Wait
 from shardkit.partitions.scenarios.clients import ATTEMPTS, AtARate, ConcurrentClients, Retries, batch_writer
 from tests.support.fakes import client_error, throttled
 from tests.support.machines import Timed
@@ -46,14 +46,14 @@ def test_batch_writer_sends_what_boto3_sends(items: int, left: list[set[int]]) -
     with BatchWriter("T", client) as writer:
         for item in given_items:
             writer.put_item(Item=item)
-    Timed(ours.answer).run(Steps(batch_writer("T", iter(given_items), Retries(ATTEMPTS, Random(1).random))))
+    Timed(ours.answer).run(ProgramMachine(batch_writer("T", iter(given_items), Retries(ATTEMPTS, Random(1).random))))
     assert ours.batches == theirs.batches
 
 
 def test_batch_writers_share_what_is_to_be_written() -> None:
     service = Service([])
     items = iter([{"Key": {"S": str(number)}} for number in range(100)])
-    writers = ConcurrentClients(*(Steps(batch_writer("T", items, Retries(1, lambda: 0.5))) for _ in range(3)))
+    writers = ConcurrentClients(*(ProgramMachine(batch_writer("T", items, Retries(1, lambda: 0.5))) for _ in range(3)))
     timed = Timed(service.answer)
     timed.run(writers)
     written = [request["PutRequest"]["Item"]["Key"]["S"] for batch in service.batches for request in batch]
@@ -70,7 +70,7 @@ def call(answers: Sequence[Answer], retries: Retries) -> tuple[Timed, Any]:
     left = list(answers)
     timed = Timed(lambda _send: (0.0, left.pop(0)))
     try:
-        result: Any = timed.run(Steps(retries.call(Send("PutItem", {}))))
+        result: Any = timed.run(ProgramMachine(retries.call(Send("PutItem", {}))))
     except Exception as error:  # noqa: BLE001 - what it ends in
         result = error
     return timed, result
@@ -128,7 +128,7 @@ def test_calls_begin_at_their_rate_whatever_becomes_of_those_before(rate: float,
 
     def begin(number: int) -> Machine[Any]:
         begun.append(number)
-        return Steps(iter_once(number))
+        return ProgramMachine(iter_once(number))
 
     def iter_once(number: int) -> Program[None]:
         yield Send("GetItem", {"number": number})
@@ -143,7 +143,7 @@ def test_calls_begin_at_their_rate_whatever_becomes_of_those_before(rate: float,
 
 def test_calls_may_wait_and_fail() -> None:
     answers: list[Answer] = [{}, client_error("ValidationException"), {}, {}, {}]
-    machine = AtARate(1.0, lambda _number: Steps(waiting(2.5)), lambda number, _now: number < 3)
+    machine = AtARate(1.0, lambda _number: ProgramMachine(waiting(2.5)), lambda number, _now: number < 3)
     timed = Timed(lambda _send: (0.1, answers.pop(0)))
     timed.run(machine)
     # The second call ends with its error; the others send once more, 2.5 seconds after their answer.
@@ -152,7 +152,7 @@ def test_calls_may_wait_and_fail() -> None:
 
 
 def test_calls_go_on_as_long_as_they_are_to() -> None:
-    machine = AtARate(10.0, lambda _number: Steps(waiting(0.0)), lambda _number, now: now < 2.0)
+    machine = AtARate(10.0, lambda _number: ProgramMachine(waiting(0.0)), lambda _number, now: now < 2.0)
     Timed(lambda _send: (0.01, {})).run(machine)
     assert machine.begun == 20
 
@@ -160,7 +160,7 @@ def test_calls_go_on_as_long_as_they_are_to() -> None:
 def test_one_that_fails_does_not_end_the_others() -> None:
     error = client_error("ValidationException")
     answers: list[Answer] = [error, {}, {}]
-    side_by_side = ConcurrentClients(Steps(waiting(1.0)), Steps(waiting(1.0)))
+    side_by_side = ConcurrentClients(ProgramMachine(waiting(1.0)), ProgramMachine(waiting(1.0)))
     timed = Timed(lambda _send: (0.1, answers.pop(0)))
     timed.run(side_by_side)
     assert (side_by_side.failed, side_by_side.error) == (1, error)

@@ -23,7 +23,7 @@ from shardkit.dynamodb.values import Binary, WireItem
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.scan import scan
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Stage, Strategy, Unsharded
 from tests.support.moving import moving
@@ -38,9 +38,9 @@ WIRE = st.one_of(
 )
 
 
-def plan(sharding: Sharding, start: Any = None, *, shard: int | None = None, **more: Any) -> Plan:
+def plan(sharding: Sharding, start: Any = None, *, shard: int | None = None, **more: Any) -> QueryPlan:
     params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), **more}
-    return Plan.of(sharding, params if start is None else {**params, "ExclusiveStartKey": start}, shard=shard)
+    return QueryPlan.of(sharding, params if start is None else {**params, "ExclusiveStartKey": start}, shard=shard)
 
 
 def calculated(strategy: Strategy | None = None) -> Sharding:
@@ -102,7 +102,7 @@ def test_golden_tokens_of_reads(row: dict[str, Any]) -> None:
         name: {"AttributeValueList": [value], "ComparisonOperator": "EQ"}
         for name, value in from_wire_item(equals).items()
     }
-    read = Plan.of(sharding, {"KeyConditions": conditions, **start}, shard=shard[0] if shard else None)
+    read = QueryPlan.of(sharding, {"KeyConditions": conditions, **start}, shard=shard[0] if shard else None)
     assert read.start == Cursor(row["shard"], row["key"])
     assert read.cursor(row["shard"], row["key"]) == start["ExclusiveStartKey"]
 
@@ -198,13 +198,13 @@ def test_bounded_length() -> None:
     lengths = {}
     for shards in (1, 10_000):
         sharding = described(RandomSuffix(shards), types, ["pk", "sk"], local={"by-a": (["pk"], ["a"])})
-        big = Plan.of(
+        big = QueryPlan.of(
             sharding, {"KeyConditionExpression": Key("pk").eq(b"\xff" * 2042), "IndexName": "by-a", "Limit": 1}
         )
         key: dict[str, Any] = {"sk": {"B": binary_text(b"\xff" * 1024)}, "a": {"S": "\U0001f600" * 256}}
         token = big.cursor(shards, key)["shardkit"]
         lengths[shards] = len(token)
-        again = Plan.of(
+        again = QueryPlan.of(
             sharding,
             {
                 "KeyConditionExpression": Key("pk").eq(b"\xff" * 2042),

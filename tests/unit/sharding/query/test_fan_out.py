@@ -17,7 +17,7 @@ from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedExpr
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.strategies import RandomSuffix
 from tests.support.fakes import client_error
@@ -38,11 +38,11 @@ def filled(sharding: Sharding | None = None, *, items: int = 12, page: int = 100
     return table
 
 
-def plan(table: ModelTable, start: Any = None, **params: Any) -> Plan:
+def plan(table: ModelTable, start: Any = None, **params: Any) -> QueryPlan:
     given = {"KeyConditionExpression": K, **params}
     if start is not None:
         given["ExclusiveStartKey"] = start
-    return Plan.of(table.sharding, given)
+    return QueryPlan.of(table.sharding, given)
 
 
 def page_of(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
 from shardkit.runtime.drivers import AsyncDriver
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from tests.support.machines import stream_machine
 from tests.support.model import ModelTable
 from tests.support.tables import many
@@ -50,7 +50,7 @@ def test_a_read_that_is_cancelled(
     table = ModelTable(many(shards), page=page)
     for number in range(items):
         table.put({"pk": "k", "sk": number}, rng.randint(1, shards))
-    plan = Plan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    plan = QueryPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
     found: list[int] = []
 
     async def send(request: Send) -> Answer:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ShardQueryError
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from tests.support.fakes import client_error
 from tests.support.machines import Timed, page_machine, stream_machine, throttled
 from tests.support.model import ModelTable
@@ -112,7 +112,7 @@ def test_a_merged_read_ends(
     wanted = [number for number in range(items) if not filtered or number % 3 == 1]
     if descending:
         wanted.reverse()
-    plan = Plan.of(table.sharding, params)
+    plan = QueryPlan.of(table.sharding, params)
     service = Unsteady(table, rng, faulty=faulty, kinds=kinds)
     options: dict[str, Any] = {
         "concurrency": concurrency,

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.merge import Rows
 from shardkit.errors import ConfigurationError, ShardQueryError
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.fakes import client_error
 from tests.support.machines import FaultyShards, a_fan_out, page_machine, shard_of, stream_machine, throttled
@@ -23,8 +23,8 @@ SHARDS = 4
 K = Key("pk").eq("k")
 
 
-def plan(**params: Any) -> Plan:
-    return Plan.of(many(SHARDS), {"KeyConditionExpression": K, **params})
+def plan(**params: Any) -> QueryPlan:
+    return QueryPlan.of(many(SHARDS), {"KeyConditionExpression": K, **params})
 
 
 def sort_keys(rows: Rows) -> list[int]:
@@ -154,7 +154,7 @@ class TestLate:
         assert 0 < len(page.rows) < 40
         rest = FaultyShards(SHARDS, lambda *_: None)
         rest.table = hot
-        start = Plan.of(many(SHARDS), {"KeyConditionExpression": K, "ExclusiveStartKey": page.last_evaluated_key})
+        start = QueryPlan.of(many(SHARDS), {"KeyConditionExpression": K, "ExclusiveStartKey": page.last_evaluated_key})
         assert sort_keys(page.rows) + sort_keys(rest.run(page_machine(start)).rows) == list(range(60))
 
     @pytest.mark.parametrize("budget", [1000, 64 * 2**20])

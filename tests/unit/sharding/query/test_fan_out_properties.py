@@ -12,7 +12,7 @@ from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import RandomSuffix, RangeSuffix, Strategy
 from tests.support.machines import Shuffled, page_machine, stream_machine
 from tests.support.model import ModelTable
@@ -161,7 +161,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
         params = query.params()
         if start is not None:
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
-        plan = Plan.of(table.sharding, params)
+        plan = QueryPlan.of(table.sharding, params)
         one = Shuffled(table, rng).run(page_machine(plan, concurrency=concurrency))
         assert query.limit is None or len(one.rows) <= query.limit
         found += [plan.shown(item) for item in one.rows.items]
@@ -170,7 +170,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
             break
     assert start is None
     table.evaluated = 0
-    plan = Plan.of(table.sharding, query.params())
+    plan = QueryPlan.of(table.sharding, query.params())
     stream, runner = stream_machine(plan, concurrency=concurrency), Shuffled(table, rng)
     streamed: list[dict[str, Any]] = []
     while more := runner.run(stream):

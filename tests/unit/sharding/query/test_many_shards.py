@@ -11,7 +11,7 @@ from boto3.dynamodb.conditions import Key
 
 from shardkit.core.machine import Done, Machine, Send
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import RandomSuffix, RangeSuffix
 from tests.support.machines import page_machine, stream_machine
 from tests.support.tables import described
@@ -56,7 +56,7 @@ def calls(sharding: Sharding, make: Any, *, pages: int) -> float:
     """Return the calls per request of a read."""
     profile = Profile()
     profile.enable()
-    sent = requests(make(Plan.of(sharding, {"KeyConditionExpression": Key("pk").eq("k")})), pages=pages)
+    sent = requests(make(QueryPlan.of(sharding, {"KeyConditionExpression": Key("pk").eq("k")})), pages=pages)
     profile.disable()
     return sum(entry.callcount for entry in profile.getstats()) / sent
 
@@ -89,6 +89,6 @@ def test_a_key_is_looked_up_once_a_query() -> None:
         return 2000
 
     sharding = described(RandomSuffix(shards), {"pk": "S", "sk": "S"}, ["pk", "sk"])
-    plan = Plan.of(sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    plan = QueryPlan.of(sharding, {"KeyConditionExpression": Key("pk").eq("k")})
     assert requests(page_machine(plan), pages=1) == 2000
     assert len(looked_up) <= 2

@@ -19,7 +19,7 @@ from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share, refills, whole_blocks
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from tests.support.machines import page_machine
 from tests.support.tables import many
 
@@ -132,7 +132,7 @@ class Table:
     def page(self, limit: int, sizes: ItemSizes, start: Any = None) -> tuple[PageOfShards, int]:
         """One page, and in how many rounds of requests it was read."""
         params = {"KeyConditionExpression": K, "Limit": limit, **({"ExclusiveStartKey": start} if start else {})}
-        machine = page_machine(Plan.of(self.sharding, params), sizes=sizes, concurrency=1000)
+        machine = page_machine(QueryPlan.of(self.sharding, params), sizes=sizes, concurrency=1000)
         rounds = 0
         while True:
             sends = []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.merge import Item
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import RandomSuffix, RangeSuffix, Strategy
 from tests.support.machines import Shuffled, Timed, page_machine, stream_machine
 from tests.support.model import ModelTable
@@ -67,7 +67,7 @@ def test_parts(
     params |= ({"IndexName": index} if index else {}) | ({"Limit": limit} if limit else {})
     if sort and op:
         params["KeyConditionExpression"] &= getattr(Key(sort), op)(2)
-    plan = Plan.of(table.sharding, params)
+    plan = QueryPlan.of(table.sharding, params)
     wanted = _read(plan, table, streams=False)
     places = [_sort_keys(plan, item) for item in wanted]
     if wanted:
@@ -90,11 +90,11 @@ def test_parts(
     assert [_sort_keys(plan, item) for item in found] == [_sort_keys(plan, item) for item in wanted]
 
 
-def _sort_keys(plan: Plan, item: Item) -> list[Any]:
+def _sort_keys(plan: QueryPlan, item: Item) -> list[Any]:
     return [item[name] for name in plan.sort]
 
 
-def _read(plan: Plan, table: ModelTable, *, streams: bool) -> list[Item]:
+def _read(plan: QueryPlan, table: ModelTable, *, streams: bool) -> list[Item]:
     """Read all by one machine, of which each page or part is asked for."""
     runner = Shuffled(table)
     found: list[Item] = []
@@ -117,7 +117,7 @@ def test_the_next_page_of_a_machine_is_not_asked_for_again() -> None:
     for number in range(10):
         table.put({"pk": "k", "sk": number, "number": number}, 1 + number % 2)
     runner = Timed(lambda send: (0.01, table.answer(send)))
-    page = page_machine(Plan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k"), "Limit": 2}))
+    page = page_machine(QueryPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k"), "Limit": 2}))
     for number in range(5):
         rows = runner.run(page).rows
         assert [item["number"] for item in rows.items] == [2 * number, 2 * number + 1]
@@ -133,7 +133,7 @@ def test_a_stream_goes_on_behind_its_last_row(*, filtered: bool) -> None:
     params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k")}
     if filtered:
         params |= {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": True}}
-    stream = stream_machine(Plan.of(table.sharding, params), max_items=3)
+    stream = stream_machine(QueryPlan.of(table.sharding, params), max_items=3)
     runner = Timed(lambda send: (0.01, table.answer(send)))
     found: list[int] = []
     while not stream.ended:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import CursorError, ShardQueryError
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import RangeSuffix
 from tests.support.machines import Shuffled, Timed, page_machine, stream_machine, throttled
 from tests.support.model import ModelTable
@@ -33,8 +33,8 @@ def filled(ranges: int, each: int, *, by: int = 10, page: int = 1000) -> ModelTa
     return table
 
 
-def plan(table: ModelTable, condition: ConditionBase = DAY, **params: Any) -> Plan:
-    return Plan.of(table.sharding, {"KeyConditionExpression": condition, **params})
+def plan(table: ModelTable, condition: ConditionBase = DAY, **params: Any) -> QueryPlan:
+    return QueryPlan.of(table.sharding, {"KeyConditionExpression": condition, **params})
 
 
 def asked(table: ModelTable) -> list[tuple[int, int | None]]:
@@ -140,7 +140,7 @@ def test_a_cursor_survives_a_split_before_it() -> None:
     rest = Shuffled(moved).run(page_machine(plan(moved, ExclusiveStartKey=cursor)))
     assert [int(item["sk"]) for item in rest.rows.items] == list(range(25, 90))
     with pytest.raises(CursorError, match="has shard 4, which is not one of"):
-        Plan.of(moved.sharding, {"KeyConditionExpression": DAY, "ExclusiveStartKey": _of_shard(moved)}, shard=3)
+        QueryPlan.of(moved.sharding, {"KeyConditionExpression": DAY, "ExclusiveStartKey": _of_shard(moved)}, shard=3)
 
 
 def test_a_cursor_outside_the_condition_is_refused() -> None:
@@ -153,7 +153,7 @@ def test_a_cursor_outside_the_condition_is_refused() -> None:
 
 def _of_shard(table: ModelTable) -> dict[str, Any] | None:
     """The cursor behind sort key 25, of a Query with Shard=3."""
-    one = Plan.of(table.sharding, {"KeyConditionExpression": DAY}, shard=3)
+    one = QueryPlan.of(table.sharding, {"KeyConditionExpression": DAY}, shard=3)
     return one.cursor(3, {"sk": {"N": "25"}})
 
 

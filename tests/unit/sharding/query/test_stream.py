@@ -19,7 +19,7 @@ from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.sharding.query.page_size import ItemSizes
-from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.machines import Shuffled, Timed, a_fan_out, stream_machine, throttled
 from tests.support.model import ModelTable
@@ -70,7 +70,7 @@ class Shards(Timed):
         return 0.01, answer
 
     def stream(self, **options: Any) -> StreamOfShards:
-        plan = Plan.of(self.sharding, {"KeyConditionExpression": K})
+        plan = QueryPlan.of(self.sharding, {"KeyConditionExpression": K})
         return stream_machine(plan, **options)
 
     def full_read(self) -> float:
@@ -106,10 +106,10 @@ def test_a_shard_whose_last_possible_key_was_read_is_not_asked_again() -> None:
     """DynamoDB Local refuses an ExclusiveStartKey at the end of the key condition."""
     sharding = many(2)
     asked: dict[str, Any] = {"KeyConditionExpression": K & Key("sk").lte(5)}
-    plan = Plan.of(sharding, asked)
+    plan = QueryPlan.of(sharding, asked)
     for last, requested in ((4, True), (5, False)):
         cursor = plan.cursor(1, {"pk": {"S": "k.1"}, "sk": {"N": str(last)}})
-        resumed = Plan.of(sharding, {**asked, "ExclusiveStartKey": cursor})
+        resumed = QueryPlan.of(sharding, {**asked, "ExclusiveStartKey": cursor})
         assert (resumed.request(0, None, None, dict) is not None) == requested
 
 
@@ -135,7 +135,7 @@ def test_the_next_pages_are_asked_for_before_items_are_handed_out(
     params: dict[str, Any] = {"KeyConditionExpression": K}
     if max_items is not None:  # with a filter: without one it asks for shares
         params |= {"FilterExpression": "n < :n", "ExpressionAttributeValues": {":n": 1}}
-    stream = stream_machine(Plan.of(service.sharding, params), max_items=max_items)
+    stream = stream_machine(QueryPlan.of(service.sharding, params), max_items=max_items)
     answer_first_two(service, stream)
     steps: list[Any] = []
     while not steps or not isinstance(steps[-1], Done):
@@ -239,7 +239,7 @@ def test_the_budget_that_the_documentation_names() -> None:
 def test_what_is_under_way_counts_until_it_has_come() -> None:
     """Ten bytes of memory for each over the wire: what one page leaves of the budget is all that others may take."""
     service = Shards(3, 3000)
-    plan = Plan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 1500})
+    plan = QueryPlan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 1500})
     budget = 6_000_000
     stream = stream_machine(plan, max_buffer_bytes=budget)
     sends = [stream.next(0.0) for _ in range(3)]
@@ -306,7 +306,7 @@ def test_max_items_with_a_filter_reads_pages_not_items() -> None:
         "FilterExpression": "keep = :yes",
         "ExpressionAttributeValues": {":yes": True},
     }
-    stream = stream_machine(Plan.of(table.sharding, params), max_items=5)
+    stream = stream_machine(QueryPlan.of(table.sharding, params), max_items=5)
     runner = Shuffled(table)
     found: list[int] = []
     while rows := runner.run(stream):
@@ -318,7 +318,7 @@ def test_max_items_with_a_filter_reads_pages_not_items() -> None:
 def test_max_items_and_limit() -> None:
     """``Limit`` is the most of a page, also with ``max_items``."""
     service = Shards(2, 2000)
-    plan = Plan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 7})
+    plan = QueryPlan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 7})
     stream = stream_machine(plan, max_items=50)
     while service.run(stream):
         pass
