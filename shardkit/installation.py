@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Self, cast
+from functools import partial
+from typing import Any, Self
 from weakref import WeakSet
 
 import boto3
@@ -30,6 +30,7 @@ from shardkit.errors import (
     ShardQueryError,
     UnsupportedOperationError,
 )
+from shardkit.runtime.client_error import as_client_error
 from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
 from shardkit.runtime.leases import check_requests
 from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
@@ -406,7 +407,7 @@ class _Tables(Attachment):
             "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
         }
         kind = self._client.exceptions.from_code(response.get("Error", {}).get("Code"))
-        return _as_client_error(error, kind, response, operation)
+        return as_client_error(error, kind, response, operation)
 
 
 class _AsyncTables(_Tables):
@@ -428,29 +429,6 @@ def _from_cache(read: Any) -> Program[Response]:
     # Not a request, so the call is not sent: ``answer`` is asked, as for every program of several requests.
     response: Response = yield read
     return response
-
-
-def _as_client_error(error: ShardkitError, kind: type, response: Any, operation: str) -> Exception:
-    """Return an error that is also a ClientError, which libraries catch."""
-    own: Any = type(error)
-    both = _class_of(own, kind)
-    made: Any = both.__new__(both, *error.args)
-    vars(made).update(vars(error), response=response, operation_name=operation, _shardkit=error)
-    return cast("Exception", made)
-
-
-@lru_cache
-def _class_of(error: Any, kind: Any) -> type:
-    # ClientError's own __reduce__ would lose the error; the class of a client's exceptions cannot be imported.
-    members = {
-        "__module__": error.__module__,
-        "__reduce__": lambda made: (
-            _as_client_error,
-            (made._shardkit, ClientError, made.response, made.operation_name),  # noqa: SLF001
-        ),
-    }
-    bases = (error,) if issubclass(error, kind) else (error, kind)
-    return type(error.__name__, bases, members)
 
 
 class _OnSession(SessionAttachment):
