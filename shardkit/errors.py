@@ -216,8 +216,8 @@ class ShareEndedError(CapacityBudgetError):
 
 
 def brief(value: Any) -> str:
-    """Return a short text of a value for a message."""
+    """Return a short text of a value for a message; functions by name."""
     try:
-        return f"{value!r:.100}"
+        return f"{getattr(value, '__qualname__', None) or repr(value):.100}"
     except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits
         return f"<{type(value).__name__} too long, or nested too deep, to print>"

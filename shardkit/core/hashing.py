@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import reprlib
 from decimal import Decimal
 from typing import Any
 
-from shardkit.errors import InvalidKeyError
+from shardkit.errors import InvalidKeyError, brief
 
 _MOST_DIGITS = 1000  # of a number written in full; DynamoDB stores 1E-130 to 9.99E+125
 _SURROGATE = re.compile("[\ud800-\udfff]").search
@@ -81,7 +80,7 @@ def code_point_product(value: Any) -> int:
     Source: Developer Guide, "Best Practices for Tables", "Using a Calculated Value".
     """
     if not isinstance(value, str):
-        raise InvalidKeyError(f"value: must be a str, got {shown(value)}; use stable_hash, or a by= that returns a str")
+        raise InvalidKeyError(f"value: must be a str, got {brief(value)}; use stable_hash, or a by= that returns a str")
     return math.prod(map(ord, value))
 
 
@@ -125,13 +124,6 @@ def _encoded(value: Any) -> tuple[bytes, bytes]:
         if not number or (number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS):
             return b"N", number_text(number).encode("ascii")
     raise InvalidKeyError(
-        f"value: no shard can be calculated from {shown(raw)} ({type(raw).__name__}); use text, bytes, an int or a "
+        f"value: no shard can be calculated from {brief(raw)} ({type(raw).__name__}); use text, bytes, an int or a "
         "Decimal (unpaired surrogates, NaN, Infinity and numbers of over 1000 digits are not supported)"
     )
-
-
-def shown(value: Any) -> str:
-    """Return a short text of a value for a message; functions by name."""
-    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:  # Python refuses to print very long integers
-        return f"<int of {value.bit_length()} bits>"
-    return str(getattr(value, "__qualname__", None) or reprlib.repr(value))

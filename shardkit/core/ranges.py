@@ -9,8 +9,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from shardkit.core.hashing import checked, number_text, shown
-from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.core.hashing import checked, number_text
+from shardkit.errors import ConfigurationError, InvalidKeyError, brief
 
 Boundary: TypeAlias = "str | bytes | Decimal"
 """Python orders each of these types as DynamoDB orders sort keys: text by code point, which is by UTF-8 bytes."""
@@ -27,18 +27,18 @@ def sort_key(value: Any) -> Boundary:
     """Return a sort key's value as it is compared: numbers as Decimal, binary as bytes."""
     plain = checked(value)
     if isinstance(plain, tuple):
-        raise InvalidKeyError(f"value: must be a single value, because it is a sort key, got {shown(value)}")
+        raise InvalidKeyError(f"value: must be a single value, because it is a sort key, got {brief(value)}")
     return Decimal(plain) if isinstance(plain, int) else plain
 
 
 def sample(values: Any) -> list[Boundary]:
     """Return sort keys as they are compared; refuse those that are not of one type."""
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
-        raise ConfigurationError(f"values: must be an iterable of sort keys, got {shown(values)}; give a list of them")
+        raise ConfigurationError(f"values: must be an iterable of sort keys, got {brief(values)}; give a list of them")
     listed = [sort_key(value) for value in values]
     if len({type(value) for value in listed}) > 1:
         raise InvalidKeyError(
-            f"values: must be of one type (text, numbers or binary), got {shown(listed)}; give those of one table"
+            f"values: must be of one type (text, numbers or binary), got {brief(listed)}; give those of one table"
         )
     return listed
 
@@ -48,23 +48,23 @@ def boundaries(given: Any, what: str) -> tuple[Boundary, ...]:
     try:
         listed = tuple(map(sort_key, given)) if isinstance(given, list | tuple) else None
     except InvalidKeyError as error:
-        raise ConfigurationError(f"{what}: must be values of a sort key, got {shown(given)}: {error}") from error
+        raise ConfigurationError(f"{what}: must be values of a sort key, got {brief(given)}: {error}") from error
     if listed is None:
-        raise ConfigurationError(f"{what}: must be a list or a tuple of sort key values, got {shown(given)}")
+        raise ConfigurationError(f"{what}: must be a list or a tuple of sort key values, got {brief(given)}")
     if len({type(one) for one in listed}) > 1:
-        raise ConfigurationError(f"{what}: must be of one type (text, numbers or binary), got {shown(given)}")
+        raise ConfigurationError(f"{what}: must be of one type (text, numbers or binary), got {brief(given)}")
     listed = tuple(Decimal(number_text(one)) if isinstance(one, Decimal) else one for one in listed)
     for one in listed:
         digits = len(number_text(one).lstrip("-").replace(".", "").strip("0")) if isinstance(one, Decimal) else 0
         if digits > _MOST_DIGITS or not 0 < len(_content(one)) <= MOST_BYTES:
             raise ConfigurationError(
                 f"{what}: must be of 1 to {MOST_BYTES} bytes, numbers of at most {_MOST_DIGITS} digits, got "
-                f"{shown(one)}; give the shortest text or number that separates the ranges"
+                f"{brief(one)}; give the shortest text or number that separates the ranges"
             )
     for one, following in pairwise(listed):
         if not one < following:  # type: ignore[operator]
             raise ConfigurationError(
-                f"{what}: must be in ascending order, without repetitions, got {shown(following)} after {shown(one)}"
+                f"{what}: must be in ascending order, without repetitions, got {brief(following)} after {brief(one)}"
             )
     return listed
 
@@ -74,7 +74,7 @@ def place(bounds: tuple[Boundary, ...], value: Any, what: str) -> int:
     compared = sort_key(value)
     if bounds and type(compared) is not type(bounds[0]):
         raise InvalidKeyError(
-            f"{what}: must be {_TYPE_NAMES[type(bounds[0])]}, as the boundaries are, got {shown(value)}, "
+            f"{what}: must be {_TYPE_NAMES[type(bounds[0])]}, as the boundaries are, got {brief(value)}, "
             f"{_TYPE_NAMES[type(compared)]}; convert it, or give other boundaries"
         )
     return bisect_right(bounds, compared)

@@ -13,11 +13,10 @@ from typing import Any
 import orjson
 
 from shardkit.core.calls import explains_construction
-from shardkit.core.hashing import shown
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, StageError
+from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
@@ -213,7 +212,7 @@ def created(strategy: Strategy) -> ShardMapState:
     """Return the first map of a table."""
     if not isinstance(strategy, Strategy) or not strategy.settled:
         raise ConfigurationError(
-            f"strategy: must be the strategy of the table's items now, such as Unsharded(), got {shown(strategy)}"
+            f"strategy: must be the strategy of the table's items now, such as Unsharded(), got {brief(strategy)}"
         )
     return ShardMapState(generation=1, stage="old", old=strategy, new=None, before="old", reached="old", since=None)
 
@@ -228,14 +227,14 @@ def grown(strategy: Strategy, key: Any, shards: int) -> Strategy:
     if not can_grow(strategy):
         raise ConfigurationError(
             f"strategy: must be a CalculatedSuffix or a RandomSuffix whose shards are a number or a mapping, to grow "
-            f"one key, got {shown(strategy)}; start a move to a strategy with more shards: start(new)"
+            f"one key, got {brief(strategy)}; start a move to a strategy with more shards: start(new)"
         )
     assert isinstance(strategy, CalculatedSuffix | RandomSuffix)
     per_key: Any = strategy.shards if isinstance(strategy.shards, Mapping) else {None: strategy.shards}
     new = replace(strategy, shards={**per_key, key: shards})
     if len(new.shards_for(key)) <= (now := len(strategy.shards_for(key))):
         raise ConfigurationError(
-            f"shards: must be more than the {now:,} that {shown(key)} has, got {shown(shards)}; double them"
+            f"shards: must be more than the {now:,} that {brief(key)} has, got {brief(shards)}; double them"
         )
     return new
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from shardkit.core.hashing import shown
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, ends, sort_value
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ShardUnknownError
+from shardkit.errors import ShardUnknownError, brief
 from shardkit.strategies import RangeSuffix, Strategy, Unsharded
 
 # A page has one key, a load a few hundred. Keys of 2 KB, with their parts, take at most 4 MB.
@@ -145,7 +144,7 @@ def read_by(strategy: Strategy, key: Mapping[str, Any], table: str) -> set[str]:
         problem = "reads the whole item"
     if problem:
         raise ShardUnknownError(
-            f"by: {shown(by)} {problem} (given {sorted(map(str, key))}), so this update may change the item's shard in "
+            f"by: {brief(by)} {problem} (given {sorted(map(str, key))}), so this update may change the item's shard in "
             f"table {table!r}; add the attributes that it reads to Key=, and let it read no others"
         ) from cause
     return watched.read

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from shardkit.core.checks import did_you_mean
-from shardkit.core.hashing import shown
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.strategies.suffixes import KeyValue, RandomSuffix, Strategy, known_type
 
 __all__ = ["Resharding", "Stage"]
@@ -54,26 +53,26 @@ class Resharding(Strategy):
         given: Any = self.stage
         if given not in STAGES:
             near = did_you_mean(given, STAGES) if isinstance(given, str) else ""
-            raise ConfigurationError(f"stage: must be one of {', '.join(STAGES)}, got {shown(given)}{near}")
+            raise ConfigurationError(f"stage: must be one of {', '.join(STAGES)}, got {brief(given)}{near}")
         for name in ("old", "new"):
             strategy: Any = getattr(self, name)
             if not isinstance(strategy, Strategy) or not strategy.settled:
                 raise ConfigurationError(
                     f"{name}: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
-                    f"{shown(strategy)}"
+                    f"{brief(strategy)}"
                 )
             if strategy.attribute is not None or strategy.source is not None:
                 raise ConfigurationError(
-                    f"{name}: must be the strategy of a table, without attribute= and source=, got {shown(strategy)}; "
+                    f"{name}: must be the strategy of a table, without attribute= and source=, got {brief(strategy)}; "
                     "move an index with backfill_index()"
                 )
         if self.old == self.new:
-            raise ConfigurationError(f"old, new: are the same, {shown(self.new)}, so no item moves; give another new")
+            raise ConfigurationError(f"old, new: are the same, {brief(self.new)}, so no item moves; give another new")
         if isinstance(self.old, RandomSuffix) and isinstance(self.new, RandomSuffix):
             self._check_growth(self.old, self.new)
         elif isinstance(self.old, RandomSuffix) or isinstance(self.new, RandomSuffix):
             raise ConfigurationError(
-                f"old, new: items cannot move from {shown(self.old)} to {shown(self.new)}, because with RandomSuffix "
+                f"old, new: items cannot move from {brief(self.old)} to {brief(self.new)}, because with RandomSuffix "
                 "several items can have one primary key, and no item has a place of its own; copy the items to another "
                 "table"
             )
@@ -84,13 +83,13 @@ class Resharding(Strategy):
         if not same or any(callable(count) and not isinstance(count, Mapping) for count in counts):
             raise ConfigurationError(
                 f"old, new: from RandomSuffix to RandomSuffix, separator and first must not change, and shards must be "
-                f"numbers or mappings, got {shown(old)} and {shown(new)}; change the number of shards only"
+                f"numbers or mappings, got {brief(old)} and {brief(new)}; change the number of shards only"
             )
         keys: list[Any] = [key for count in counts if isinstance(count, Mapping) for key in count if key is not None]
         if any(len(new.shards_for(key)) < len(old.shards_for(key)) for key in ("another key", *keys)):
             raise ConfigurationError(
-                f"new: must have at least as many shards as old for every key, got {shown(new)} instead of "
-                f"{shown(old)}; items of a RandomSuffix cannot move, so keep the shards, or copy the items to another "
+                f"new: must have at least as many shards as old for every key, got {brief(new)} instead of "
+                f"{brief(old)}; items of a RandomSuffix cannot move, so keep the shards, or copy the items to another "
                 "table"
             )
 

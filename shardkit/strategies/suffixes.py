@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, TypeVar
 from shardkit.core import ranges
 from shardkit.core.calls import explains_construction
 from shardkit.core.checks import check_count, did_you_mean
-from shardkit.core.hashing import checked, code_point_product, number_text, shown, stable_hash, unwrapped
+from shardkit.core.hashing import checked, code_point_product, number_text, stable_hash, unwrapped
 from shardkit.dynamodb.values import Binary
-from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, brief
 
 __all__ = ["CalculatedSuffix", "RandomSuffix", "RangeSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
 
@@ -53,10 +53,10 @@ def register_function(function: F, *, name: str) -> F:
     given: Any = function, name
     if not (callable(given[0]) and isinstance(given[1], str) and name):
         raise ConfigurationError(
-            f"function, name: must be a callable and a non-empty str, got {shown(function)} and {shown(name)}"
+            f"function, name: must be a callable and a non-empty str, got {brief(function)} and {brief(name)}"
         )
     if _FUNCTIONS.setdefault(name, function) != function:
-        raise ConfigurationError(f"name: {name!r} is taken by {shown(_FUNCTIONS[name])}; choose another name")
+        raise ConfigurationError(f"name: {name!r} is taken by {brief(_FUNCTIONS[name])}; choose another name")
     return function
 
 
@@ -112,7 +112,7 @@ class TextForm:
             named = given.get("type") if isinstance(given, Mapping) else None
             near = did_you_mean(named, _TYPES) if isinstance(named, str) else ""
             raise ConfigurationError(
-                f"form: must be a mapping whose type is one of {[*_TYPES]}, got {shown(form)}{near}"
+                f"form: must be a mapping whose type is one of {[*_TYPES]}, got {brief(form)}{near}"
             )
         return made(**{str(name): _value(name, value) for name, value in form.items() if name != "type"})
 
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
     for name, function in list(_FUNCTIONS.items()):
         if function == value:
             return {"function": name}
-    raise ConfigurationError(f"{shown(value)}: not registered; call register_function(function, name=...) first")
+    raise ConfigurationError(f"{brief(value)}: not registered; call register_function(function, name=...) first")
 
 
 def _value(name: str, form: Any) -> Any:
@@ -158,7 +158,7 @@ def _value(name: str, form: Any) -> Any:
     if isinstance(form, Mapping):
         if len(form) != 1 or form.get("function") not in list(_FUNCTIONS):
             raise ConfigurationError(
-                f"{name}: {shown(form)} is not a registered function; call register_function first"
+                f"{name}: {brief(form)} is not a registered function; call register_function first"
             )
         return _FUNCTIONS[form["function"]]
     if name != "shards" or not isinstance(form, list):
@@ -166,7 +166,7 @@ def _value(name: str, form: Any) -> Any:
     try:
         return {key if key is None else _read_form(_KEY_FORMS, key): count for key, count in form}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"shards: must be [[{{'S': key}}, count], ...], got {shown(form)}") from error
+        raise ConfigurationError(f"shards: must be [[{{'S': key}}, count], ...], got {brief(form)}") from error
 
 
 def _boundaries(form: list[Any]) -> Any:
@@ -177,7 +177,7 @@ def _boundaries(form: list[Any]) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ConfigurationError(
             "boundaries: must be ['text', {'N': '1'}, {'B': base64}, ...] or [[{'S': key}, [boundary, ...]], ...], "
-            f"got {shown(form)}"
+            f"got {brief(form)}"
         ) from error
 
 
@@ -283,7 +283,7 @@ class Strategy(TextForm):
             if isinstance(shards, Mapping):
                 shards = shards.get(raw, shards.get(None, 1))
             else:
-                shards = _count(shards(raw), f"shards (for key {shown(raw)})")
+                shards = _count(shards(raw), f"shards (for key {brief(raw)})")
         return range(self.first, self.first + shards)
 
     def physical_key(self, key: KeyValue, shard: int | None) -> KeyValue:
@@ -388,11 +388,11 @@ class Strategy(TextForm):
             given: Any = getattr(self, name)
             if given is not None and not (isinstance(given, str) and given):
                 raise ConfigurationError(
-                    f"{name}: must be the name of an attribute, for an index of indexes=, got {shown(given)}; omit it"
+                    f"{name}: must be the name of an attribute, for an index of indexes=, got {brief(given)}; omit it"
                 )
         if self.attribute is not None and self.source is not None:
             raise ConfigurationError(
-                f"attribute, source: must not both be given, got {shown(self.attribute)} and {shown(self.source)}; "
+                f"attribute, source: must not both be given, got {brief(self.attribute)} and {brief(self.source)}; "
                 "give attribute= for an index with an attribute for the shard in its key, else source="
             )
 
@@ -400,12 +400,12 @@ class Strategy(TextForm):
         separator: Any = self.separator
         if not (isinstance(separator, str) and separator and separator.isascii()) or any(map(str.isdigit, separator)):
             raise ConfigurationError(
-                f"separator: must be ASCII text without digits, not empty, got {shown(separator)}; give '.'"
+                f"separator: must be ASCII text without digits, not empty, got {brief(separator)}; give '.'"
             )
 
     def __repr__(self) -> str:
         values = [(name, value) for name, value in vars(self).items() if value != getattr(type(self), name, None)]
-        return f"{type(self).__name__}({', '.join(f'{name}={shown(value)}' for name, value in values)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={brief(value)}' for name, value in values)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -458,7 +458,7 @@ class RandomSuffix(Strategy):
     def __post_init__(self) -> None:
         self._check()
         if type(self.locate) is not bool:
-            raise ConfigurationError(f"locate: must be True or False, got {shown(self.locate)}")
+            raise ConfigurationError(f"locate: must be True or False, got {brief(self.locate)}")
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
         shards = self.shards_for(key)
@@ -506,12 +506,12 @@ class CalculatedSuffix(Strategy):
         names: tuple[Any, ...] = self.by if isinstance(self.by, tuple) else (self.by,)
         if not callable(self.by) and not (names and all(isinstance(name, str) and name for name in names)):
             raise ConfigurationError(
-                f"by: must be an attribute name, a tuple of names or a function, got {shown(self.by)}"
+                f"by: must be an attribute name, a tuple of names or a function, got {brief(self.by)}"
             )
         function: Any = self.hash
         if not callable(function) or function is builtins.hash:
             raise ConfigurationError(
-                f"hash: must be a function that returns the same in every process, got {shown(function)}; "
+                f"hash: must be a function that returns the same in every process, got {brief(function)}; "
                 "use stable_hash"
             )
         if function is code_point_product:
@@ -526,7 +526,7 @@ class CalculatedSuffix(Strategy):
         number: Any = self.hash(_by_value(self.by, item))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ConfigurationError(
-                f"hash: {shown(self.hash)} returned {shown(number)}; it must return an int >= 0; use stable_hash"
+                f"hash: {brief(self.hash)} returned {brief(number)}; it must return an int >= 0; use stable_hash"
             )
         return shards[number % len(shards)]
 
@@ -568,10 +568,10 @@ class RangeSuffix(Strategy):
         if ranges.NAME_CHARACTERS & set(self.separator):
             raise ConfigurationError(
                 f"separator: must not have the letters a to f and x, which are in the names of ranges, got "
-                f"{shown(self.separator)}; give '.'"
+                f"{brief(self.separator)}; give '.'"
             )
         if not isinstance(self.by, str) or not self.by:
-            raise ConfigurationError(f"by: must be the name of the table's sort key, got {shown(self.by)}")
+            raise ConfigurationError(f"by: must be the name of the table's sort key, got {brief(self.by)}")
         given: Any = self.boundaries
         if isinstance(given, Mapping) and given:
             object.__setattr__(self, "boundaries", _PerKey(given, "boundaries", ranges.boundaries))
@@ -716,7 +716,7 @@ _MOST_SKEW = 1.5
 
 @lru_cache(1000)
 def _bounds_from(function: Callable[[Any], Any], raw: str | bytes) -> tuple[ranges.Boundary, ...]:
-    return ranges.boundaries(function(raw), f"boundaries (for key {shown(raw)})")
+    return ranges.boundaries(function(raw), f"boundaries (for key {brief(raw)})")
 
 
 @lru_cache(1000)
@@ -734,11 +734,11 @@ def _by_value(by: By, item: Mapping[str, Any]) -> Any:
     except LookupError as error:
         near = did_you_mean(str(next(iter(error.args), "")), map(str, item))
         raise ShardUnknownError(
-            f"by: {shown(by)} found no {error} among {sorted(map(str, item))}{near}; add it to Item=, or to Key= "
+            f"by: {brief(by)} found no {error} among {sorted(map(str, item))}{near}; add it to Item=, or to Key= "
             "beside the key attributes; or give Shard="
         ) from error
     if isinstance(by, str) and isinstance(value, tuple):
-        raise InvalidKeyError(f"by: {by!r} has the value {shown(value)}, a list in DynamoDB; use a single value")
+        raise InvalidKeyError(f"by: {by!r} has the value {brief(value)}, a list in DynamoDB; use a single value")
     return checked(value)
 
 
@@ -752,7 +752,7 @@ class _PerKey(Mapping[Any, Any]):
             keys = {_carrier(key): value for key, value in given.items() if key not in default}
             self._values = {key: check(value, f"{what}[{key!r}]") for key, value in (default | keys).items()}
         except InvalidKeyError as error:
-            raise ConfigurationError(f"{what}: {shown(given)} has an invalid key: {error}") from error
+            raise ConfigurationError(f"{what}: {brief(given)} has an invalid key: {error}") from error
 
     def __getitem__(self, key: Any) -> Any:
         return self._values[key]
@@ -774,7 +774,7 @@ def check_shard(name: str, given: Any, shards: Sequence[int | None], key: Any) -
     """Refuse an argument that must be one of a key's shards."""
     if (type(given) is not int and given is not None) or given not in shards:
         span = "None" if shards[0] is None else f"from {shards[0]} to {shards[-1]}"
-        raise ConfigurationError(f"{name}: must be {span} for key {shown(key)}, got {shown(given)}")
+        raise ConfigurationError(f"{name}: must be {span} for key {brief(key)}, got {brief(given)}")
 
 
 def _carrier(key: Any) -> str | bytes:
@@ -783,22 +783,22 @@ def _carrier(key: Any) -> str | bytes:
     raw = unwrapped(key)
     if isinstance(raw, int | float | Decimal) and not isinstance(raw, bool):
         raise ConfigurationError(
-            f"key: must be text or binary, got the number {shown(key)}, which cannot have a suffix; use a partition "
+            f"key: must be text or binary, got the number {brief(key)}, which cannot have a suffix; use a partition "
             "key of type S or B, such as the number's text"
         )
     if not isinstance(raw, str | bytes) or not raw:
-        raise InvalidKeyError(f"key: must be a non-empty str or bytes, got {shown(key)}")
+        raise InvalidKeyError(f"key: must be a non-empty str or bytes, got {brief(key)}")
     return raw
 
 
 def _count(value: Any, what: str) -> int:
     shards = _whole(value, what, 1)
     if shards > _MOST_SHARDS:
-        raise ConfigurationError(f"{what}: must be an integer from 1 to {_MOST_SHARDS:,}, got {shown(value)}")
+        raise ConfigurationError(f"{what}: must be an integer from 1 to {_MOST_SHARDS:,}, got {brief(value)}")
     return shards
 
 
 def _whole(value: Any, what: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{what}: must be an integer >= {least}, got {shown(value)}")
+        raise ConfigurationError(f"{what}: must be an integer >= {least}, got {brief(value)}")
     return int(value)
