@@ -9,7 +9,7 @@ from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.batches import get_many, lookups
+from shardkit.sharding.get_many import get_many, lookups
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions, Params
 from shardkit.sharding.query.page import PageOfShards

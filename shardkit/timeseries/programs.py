@@ -28,8 +28,8 @@ from shardkit.errors import (
     UnsupportedExpressionError,
 )
 from shardkit.sharding import items
-from shardkit.sharding.batches import find_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
+from shardkit.sharding.get_many import find_many, lookups
 from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords, wire_request
 from shardkit.sharding.programs import Programs, listed_keys, no_request
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
