@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shardkit
 from shardkit.core.backoff import ATTEMPTS, Backoff, backoff_seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)
@@ -57,3 +59,13 @@ def test_successes_that_were_never_refused_change_nothing() -> None:
         backoff.eased()
     backoff.refused(0.0, 0.0)
     assert backoff.until == 0.025
+
+
+def test_tries_are_counted_in_few_places() -> None:
+    """A machine's requests wait in its ``InFlight``; a load's batches, a move's and a counter's steps by themselves."""
+    package = Path(shardkit.__file__).parent
+    files = {str(file.relative_to(package)): file.read_text("utf-8") for file in package.rglob("*.py")}
+    others = {"bulk/load_machine.py", "migrate/sending.py", "sharding/counter.py"}
+    assert {name for name, text in files.items() if "backoff_seconds(" in text} == {
+        "core/backoff.py", "core/in_flight.py", *others
+    }  # fmt: skip
