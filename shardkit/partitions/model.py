@@ -246,7 +246,9 @@ class Partitions:
     def _refusal(self, partition: Partition, kind: Kind, units: float, now: float) -> Throttle | None:
         total = self._totals[kind]
         served = partition.served[kind].holds(units, now)
-        if served and (total is None or total.holds(units, now)):
+        # Asked always: its time begins with the first call, also if the partition refuses that.
+        left = total is None or total.holds(units, now)
+        if served and left:
             return None
         self.heat.add(partition.heat.throttled[kind], units, now)
         if not served and self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):

@@ -464,6 +464,13 @@ WANTED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 25, 400, 
     burst_seconds=3,
     split_for_heat=None,
 )
+@example(
+    batches=[(0.0, [(0, 400)]), (2.0, [(0, 400)])],
+    write_units=100,
+    adaptive_seconds=None,
+    burst_seconds=3,
+    split_for_heat=None,
+)
 def test_several_calls_at_once_are_served_as_one_by_one(
     batches: list[tuple[float, list[tuple[int, int]]]], **options: Any
 ) -> None:
