@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from boto3.dynamodb.conditions import Attr, ConditionBase, Key
+from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, ShardedTable
 from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedExpressionError
-from tests.support.equivalence import Case, Reading, cases, check, compare, kept, make_pair, read
+from tests.support.equivalence import Case, cases, check, check_an_index_of_two_and_two, kept, make_pair, read
 from tests.support.queries import SHAPES
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
@@ -48,37 +48,10 @@ def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str
     same()
 
 
-OF_TWO_AND_TWO: list[ConditionBase] = [
-    Key("pk").eq("k") & Key("city").eq("Bern"),
-    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").gte(1),
-    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").between(0, 1),
-    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1),
-    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1) & Key("b").begins_with("b"),
-    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1) & Key("b").lt("c"),
-]
-
-
 @pytest.mark.parametrize("descending", [False, True])
 def test_an_index_key_of_several_attributes(resource: DynamoDBServiceResource, descending: bool) -> None:
-    """Of two and two, full of ties. moto knows such keys; dynoxide refuses their queries, DynamoDB Local the index."""
-    index = GlobalIndex("two-and-two", [("pk", "S"), ("city", "S")], [("a", "N"), ("b", "S")])
-    plain, physical = (make_table(resource, sort_key=("sk", "N"), global_indexes=[index]) for _ in range(2))
-    table = ShardedTable(physical, CalculatedSuffix("sk", 3))
-    with plain.batch_writer() as one, table.batch_writer() as other:
-        for number in range(24):
-            item = {"pk": "k", "sk": number, "city": "Bern", "a": number % 3, "b": "aabbc"[number % 5]}
-            item |= {"city": "Basel"} if number % 7 == 0 else {}
-            one.put_item(Item=item)
-            other.put_item(Item=item)
-    for place, condition in enumerate(OF_TWO_AND_TWO):
-        query = {
-            "IndexName": "two-and-two", "KeyConditionExpression": condition, "ScanIndexForward": not descending
-        }  # fmt: skip
-        reading = Reading((5, 2), ("stream", "key", "shard")[place % 3], place + 1)
-        compare(plain, table, query, sort="a", reading=reading)
-        orders = [[(item["a"], item["b"]) for item in read(one, query).items] for one in (plain, table)]
-        assert orders[0] == orders[1] == sorted(orders[0], reverse=descending)
-        assert orders[0]
+    """Moto and DynamoDB Local know such keys; dynoxide refuses their queries."""
+    check_an_index_of_two_and_two(resource, descending=descending)
 
 
 @pytest.fixture

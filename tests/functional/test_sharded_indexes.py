@@ -60,7 +60,7 @@ def items(count: int = 12) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_sent(resource: DynamoDBServiceResource, way: Way) -> None:
-    """Which engines can query the index of ``attribute=``? None but moto: here is what they would get."""
+    """Not every engine can query the index of ``attribute=``: here is what they get."""
     strategy = CalculatedSuffix("sk", shards=2, **MORE[way])
     table = table_of(resource, way, strategy)
     shards = {sk: CalculatedSuffix("sk", 2).shard_of("open", {"sk": sk}) for sk in ("a", "b", "c", "d")}

@@ -52,6 +52,8 @@ def test_what_is_refused(engine_resource: DynamoDBServiceResource, engine_name: 
     writes = Writes(sharded.runner.run(sharded.runner.programs.known()), drawn_by_key("load"))
     others: list[Item] = []
     for item in ({"p": "a", "s": b"b", **one} for one in values()):
+        if engine_name == "dynamodb_local" and len(next(reversed(item))) == 65_535:
+            continue  # from 50,001 characters on, an attribute's name is an InternalFailure (AWS: up to 64 KB)
         ours = theirs = True
         try:
             writes.line(item)

