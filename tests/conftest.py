@@ -14,7 +14,7 @@ from botocore.config import Config
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from tests.support import costs, engines
+from tests.support import costs, engines, platforms
 from tests.support.fast import answer_in_less_time, make_clients_in_less_time
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ _LONG = ("integration/", "test_benchmark", "test_docs", "test_heat_command", "te
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("SHARDKIT_TEST_COSTS"):
         config.pluginmanager.register(costs.Costs(config))
+    if not platforms.LOCKS:
+        config.pluginmanager.register(platforms.WithoutLocks())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,6 +23,14 @@ def check_path(option: str, given: object) -> None:
         raise ConfigurationError(f"{option}: must be the path of a file, got {brief(given)}")
 
 
+def check_locks(option: str, path: Path) -> None:
+    if fcntl is None:
+        raise ConfigurationError(
+            f"{option}: {str(path)!r} needs the file locks of Linux or macOS, which this system does not have; on "
+            "Windows, use WSL"
+        )
+
+
 class LockedFile:
     """A locked file, created if it does not exist; while it is open, other processes cannot open it.
 
@@ -33,11 +41,7 @@ class LockedFile:
     def __init__(self, path: str | os.PathLike[str], option: str) -> None:
         self.path = Path(os.path.realpath(path))
         self._option = option
-        if fcntl is None:
-            raise ConfigurationError(
-                f"{option}: {str(self.path)!r} needs the file locks of Linux or macOS, which this system does not "
-                "have; on Windows, use WSL"
-            )
+        check_locks(option, self.path)
         if os.path.exists(self.path) and not self.path.is_file():  # noqa: PTH110 - too long a name is reported below
             raise ConfigurationError(
                 f"{option}: {str(self.path)!r} is a folder, a device or a pipe; give the path of a file"

@@ -18,7 +18,7 @@ from zlib import crc32
 
 import orjson
 
-from shardkit.bulk.locked_file import LockedFile
+from shardkit.bulk.locked_file import LockedFile, check_locks
 from shardkit.errors import ConfigurationError
 from shardkit.staging.manifest import StagedObject
 from shardkit.staging.shuffle import Spills, Written
@@ -47,6 +47,7 @@ class WorkFolder:
         self._header = header
 
     def __enter__(self) -> Self:
+        check_locks("work_dir", self.path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

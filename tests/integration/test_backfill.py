@@ -15,11 +15,13 @@ from boto3.dynamodb.conditions import Key
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable, Unsharded, backfill_index
 from tests.support.engines import EngineName
 from tests.support.loading import backfilled, soon
+from tests.support.platforms import require_fork
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
+require_fork()
 # A process of its own, forked off one that has imported all and has no threads: it starts in 20 ms.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.loading"])

@@ -17,6 +17,7 @@ from shardkit import CalculatedSuffix, RandomSuffix, Resharding, Strategy, Unsha
 from shardkit.strategies import Stage as MoveStage
 from tests.support.engines import EngineName
 from tests.support.loading import WORKERS, Job, make_orders, put_some, stored, write_orders
+from tests.support.platforms import require_fork
 from tests.support.proxy import Proxy, Stage
 
 KILLS = 9  # of each of four loads: 36 in all
@@ -28,6 +29,7 @@ LINES = (KILLS + 1) * (MOST_REQUESTS + WORKERS) * 25 * 10 // 9
 
 Endpoint = Callable[[EngineName], str]
 
+require_fork()
 # A process of its own, forked off one that has imported all and has no threads: it starts in 20 ms.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.loading"])

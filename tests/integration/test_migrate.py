@@ -15,12 +15,14 @@ from shardkit.migrate.marks import MARK
 from tests.support.engines import EngineName
 from tests.support.loading import moved, soon
 from tests.support.moving import ADOPT, resharding
+from tests.support.platforms import require_fork
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 pytestmark = pytest.mark.integration
+require_fork()
 # A process of its own, forked off one that has imported all and has no threads: it starts in 20 ms.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.loading"])

@@ -17,6 +17,7 @@ from shardkit.core.shares import SharedRate
 from tests.support.beats import Beats
 from tests.support.engines import EngineName
 from tests.support.fakes import connected
+from tests.support.platforms import require_fork
 from tests.support.sharing import consumed, share
 from tests.support.tables import make_table
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 RATE = 200.0
 LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 
+require_fork()
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.sharing"])
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,6 +40,8 @@ def missing(name: ServerName) -> str | None:
     """Why this engine cannot be started here; None where it can."""
     if name == "redis":
         return None if _redis_server() else "neither valkey-server nor redis-server is there: run `bash .ci/engines`"
+    if name == "dynoxide" and (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return "dynoxide is fetched for Linux on x86-64 only"
     wanted = DYNOXIDE / "dynoxide" if name == "dynoxide" else DYNAMODB_LOCAL / "DynamoDBLocal.jar"
     if not wanted.exists():
         return f"{name} is not unpacked under .cache/engines: run `bash .ci/engines`"

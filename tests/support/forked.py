@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.platforms import require_fork
+
 __all__ = ["Run", "run_each"]
 
 # Each process writes what its streams hold, and ends at once: to clean up takes longer than most commands.
@@ -54,6 +56,7 @@ class Run:
 
 def run_each(folder: Path, shared: str, runs: Iterable[Run]) -> list[subprocess.CompletedProcess[str]]:
     """Run command lines one after the other in a folder, each as a copy of a process that has run ``shared``."""
+    require_fork()
     given = [(run.code, run.arguments, run.out) for run in runs]
     subprocess.run([sys.executable, "-c", _SCRIPT, json.dumps([shared, given])], check=True, cwd=folder)
 

@@ -24,4 +24,4 @@ def refused(tell: Tell) -> None:
 
 
 def killed(tell: Tell) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", 9))  # on Windows, 9 is the exit code

@@ -17,7 +17,10 @@ from shardkit import BulkLoadError, InterruptedLoadError, ShardedTable, bulk_loa
 from tests.support.disks import full_disk
 from tests.support.fakes import connected
 from tests.support.loading import SECONDS, WORKERS, Job, linux, some, soon, stored, write_orders
+from tests.support.platforms import require_fork
 from tests.support.proxy import Proxy, Stage
+
+require_fork()
 
 LINES = 600
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,8 +154,9 @@ def stopped(*_: Any) -> None:
     raise Killed
 
 
-def refusing(code: str, after: int, operation: str = "PutObject") -> Any:
-    """A handler that makes S3 refuse an operation after some calls."""
+@contextmanager
+def refusing(s3: Any, code: str, after: int, operation: str = "PutObject") -> Iterator[None]:
+    """S3 refuses an operation after some calls."""
     calls = 0
 
     def refuse(**_: Any) -> None:
@@ -164,7 +167,11 @@ def refusing(code: str, after: int, operation: str = "PutObject") -> Any:
                 raise EndpointConnectionError(endpoint_url="https://s3")
             raise ClientError({"Error": {"Code": code, "Message": "no"}}, operation)
 
-    return refuse
+    s3.meta.events.register(f"before-call.s3.{operation}", refuse)
+    try:
+        yield
+    finally:
+        s3.meta.events.unregister(f"before-call.s3.{operation}", refuse)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +189,8 @@ def refusing(code: str, after: int, operation: str = "PutObject") -> Any:
 def test_s3_refuses(
     orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path, operation: str, code: str, after: int, said: str
 ) -> None:
-    refuse = refusing(code, after, operation)
-    s3.meta.events.register(f"before-call.s3.{operation}", refuse)
-    with pytest.raises(StagingError, match=rf"^s3://bucket/orders {said}"):
+    with refusing(s3, code, after, operation), pytest.raises(StagingError, match=rf"^s3://bucket/orders {said}"):
         run(orders, s3, tmp_path)
-    s3.meta.events.unregister(f"before-call.s3.{operation}", refuse)
     assert FOLDER.manifest not in uploads(s3)
     seen = run(orders, s3, tmp_path)
     check(s3, temporary)
@@ -196,11 +200,8 @@ def test_s3_refuses(
 
 
 def test_only_the_manifest_is_left_to_write(orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path) -> None:
-    refuse = refusing("AccessDenied", 4)
-    s3.meta.events.register("before-call.s3.PutObject", refuse)
-    with pytest.raises(StagingError, match="AccessDenied"):
+    with refusing(s3, "AccessDenied", 4), pytest.raises(StagingError, match="AccessDenied"):
         run(orders, s3, tmp_path)
-    s3.meta.events.unregister("before-call.s3.PutObject", refuse)
     assert run(orders, s3, tmp_path, processes=2) == []  # no process has anything to do
     check(s3, temporary)
 
@@ -270,11 +271,8 @@ def test_a_table_whose_throughput_changed_goes_on(resource: Any, s3: Any, tmp_pa
         return orders_table(resource, RandomSuffix(3), definition)
 
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS), "utf-8")
-    refuse = refusing("AccessDenied", 2)
-    s3.meta.events.register("before-call.s3.PutObject", refuse)
-    with pytest.raises(StagingError, match="AccessDenied"):
+    with refusing(s3, "AccessDenied", 2), pytest.raises(StagingError, match="AccessDenied"):
         run(with_units(5), s3, tmp_path)
-    s3.meta.events.unregister("before-call.s3.PutObject", refuse)
     seen = run(with_units(500), s3, tmp_path)
     check(s3, temporary)
     assert {one.phase for one in seen} == {"upload"}
