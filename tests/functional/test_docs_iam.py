@@ -30,6 +30,7 @@ from shardkit import (
     RangeSuffix,
     ShardedCounter,
     ShardedTable,
+    ShardMapAdmin,
     SharedBudget,
     Strategy,
     Unsharded,
@@ -246,6 +247,25 @@ def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
     assert all(allows(POLICIES["SharedBudget"], access) for access in asked)
     [statement] = POLICIES["SharedBudget"]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+
+
+def test_services_are_kept_from_the_map(resource: DynamoDBServiceResource) -> None:
+    """The statement of docs/threat-model.md has what an admin sends, and each action that writes an item."""
+    (block,) = [
+        one for one in FENCE.finditer((DOCS / "threat-model.md").read_text("utf-8")) if one["language"] == "json"
+    ]
+    statement = json.loads(block["text"])
+    assert (statement["Effect"], statement["Resource"]) == ("Deny", TABLE)
+    denied = statement["Condition"]["ForAnyValue:StringEquals"]["dynamodb:LeadingKeys"]
+    orders = make_table(resource, ("User", "S"), ("OrderId", "S"))
+    with recording(orders.meta.client) as recorder:
+        ShardMapAdmin(orders).create(Unsharded())
+    written = [
+        access for operation, body in recorder.requests if "Item" in body for access in accesses(operation, body)
+    ]
+    assert {(f"dynamodb:{access.action}", *access.keys) for access in written} == {("dynamodb:PutItem", *denied)}
+    writing = {f"dynamodb:{kind}Item" for kind in ("Put", "Update", "Delete", "BatchWrite")}
+    assert {*statement["Action"]} == writing | {f"dynamodb:PartiQL{kind}" for kind in ("Insert", "Update", "Delete")}
 
 
 def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session: boto3.Session) -> None:
