@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,7 @@ from shardkit.runtime.leases import check_requests
 from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
-from shardkit.sharding.form import WIRE_VALUES
+from shardkit.sharding.form import WIRE_VALUES, Form
 from shardkit.sharding.items import unsharded_response
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held, leased
@@ -91,6 +91,7 @@ def install(
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
     cache: Mapping[str, CacheOptions] | None = None,
+    cursor_secret: bytes | Sequence[bytes] | None = None,
 ) -> Installation:
     """Shard the calls on tables through a client, a resource or a session, without a change to the code that calls.
 
@@ -117,6 +118,8 @@ def install(
         cache: For tables whose popular items are read from memory: how (see ``shardkit.cache.CachedTable``). GetItem,
             BatchGetItem and Query are answered from copies, which each client has of its own. Give a table whose keys
             have no suffix the strategy ``Unsharded()``.
+        cursor_secret: Signs ``LastEvaluatedKey``, as for :class:`ShardedTable`. Its one attribute is ``shardkit`` then,
+            and a key is refused as ``ExclusiveStartKey``.
 
     Returns:
         The installation, whose ``uninstall()`` ends it; also a context manager.
@@ -125,13 +128,13 @@ def install(
         ConfigurationError: An argument is invalid, or the target has an installation already.
 
     Errors of shardkit that calls raise are also ClientErrors, with the code ``ValidationException``.
-    ``LastEvaluatedKey`` has the names of the key's attributes: pass it back unchanged. Its partition key has a
-    suffix in a Scan, and in a Query if the shard cannot be calculated from the key.
+    Without ``cursor_secret``, ``LastEvaluatedKey`` has the names of the key's attributes: pass it back unchanged. Its
+    partition key has a suffix in a Scan, and in a Query if the shard cannot be calculated from the key.
 
     Cost: a call whose shard is known is one request, as before; a Query is fanned out (see :meth:`ShardedTable.query`).
     IAM: the permissions of the operations, and ``dynamodb:DescribeTable``.
     """
-    given = _Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache)
+    given = _Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache, cursor_secret)
     events = events_of_session(target)
     attachment = _on_client(client_of(target), given) if events is None else _OnSession(events, given)
     return Installation(tables, attachment.detach)
@@ -145,6 +148,7 @@ def install_everywhere(
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
     cache: Mapping[str, CacheOptions] | None = None,
+    cursor_secret: bytes | Sequence[bytes] | None = None,
 ) -> Installation:
     """Shard the calls on tables through all sessions that are made from now on, for libraries that make their own.
 
@@ -160,6 +164,7 @@ def install_everywhere(
         max_concurrency: As for :func:`install`.
         rng: As for :func:`install`.
         cache: As for :func:`install`.
+        cursor_secret: As for :func:`install`.
 
     Returns:
         The installation, as for :func:`install`.
@@ -170,7 +175,8 @@ def install_everywhere(
     Cost and IAM are those of :func:`install`. Source: botocore, ``register_initializer``.
     """
     return Installation(
-        tables, _Everywhere(_Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache)).detach
+        tables,
+        _Everywhere(_Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache, cursor_secret)).detach,
     )
 
 
@@ -189,6 +195,7 @@ class _Given:
     max_concurrency: int | None
     draw: Callable[[], float]
     caches: Mapping[str, CacheOptions]
+    form: Form
 
     @classmethod
     def checked(
@@ -199,6 +206,7 @@ class _Given:
         max_concurrency: int | None,
         rng: random.Random | None,
         cache: Any,
+        cursor_secret: Any,
     ) -> _Given:
         if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) and name for name in tables):
             raise ConfigurationError(
@@ -229,6 +237,7 @@ class _Given:
             max_concurrency,
             draw_from(rng),
             dict(caches),
+            WIRE_VALUES.signing(cursor_secret),
         )
         for name in tables:
             made.programs(name, name, {})
@@ -237,7 +246,7 @@ class _Given:
     def programs(self, table: str, named: str, shardings: dict[str, Sharding]) -> Programs:
         """Return the programs of a table, for calls that name it so: by its name or its ARN."""
         schema, indexes = self.key_schemas.get(table), self.indexes.get(table)
-        return programs_of(named, self.tables[table], schema, self.draw, WIRE_VALUES, shardings, indexes)
+        return programs_of(named, self.tables[table], schema, self.draw, self.form, shardings, indexes)
 
 
 def _all_options(given: Iterable[Any]) -> bool:

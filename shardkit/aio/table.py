@@ -20,6 +20,7 @@ from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
 from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.runtime.targets import Wrapper, check_unwrapped
 from shardkit.runtime.transports import Transport
+from shardkit.sharding.form import PYTHON_VALUES
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOutOptions
@@ -626,6 +627,9 @@ class ShardedTable(ItemOperations):
         transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
             signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
             most event handlers still apply; docs/direct.md says which do not.
+        cursor_secret: A secret of at least 16 bytes that signs ``LastEvaluatedKey``, so that callers cannot make their
+            own; all processes need the same. Of a list, the first signs, and all are accepted. By default, cursors are
+            not signed.
 
     Raises:
         ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
@@ -674,11 +678,13 @@ class ShardedTable(ItemOperations):
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
         transport: Transport = "client",
+        cursor_secret: bytes | Sequence[bytes] | None = None,
     ) -> None:
         check_unwrapped(table)
         self._table = table_of(table, table_name)
         client = self._table.meta.client
-        self._programs = programs_of(self._table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+        form = PYTHON_VALUES.signing(cursor_secret)
+        self._programs = programs_of(self._table.name, strategy, key_schema, draw_from(rng), form, indexes=indexes)
         self._runner = AsyncRunner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 

@@ -6,7 +6,7 @@ Generated from shardkit/timeseries/series.py by .ci/generate_aio.py: change it t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.runtime.transports import Transport
+from shardkit.sharding.form import PYTHON_VALUES
 from shardkit.strategies import Strategy, Unsharded
 from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetItemResponse
 from shardkit.timeseries.load import SeriesLoad
@@ -90,6 +91,7 @@ class TimeSeries(ItemOperations):
         max_concurrency: As for ``ShardedTable``.
         rng: As for ``ShardedTable``.
         transport: As for ``ShardedTable``.
+        cursor_secret: As for ``ShardedTable``.
         clock: Returns the time, a datetime with a zone; by default the machine's clock.
 
     Raises:
@@ -126,6 +128,7 @@ class TimeSeries(ItemOperations):
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
         transport: Transport = "client",
+        cursor_secret: bytes | Sequence[bytes] | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         client = client_of(target)
@@ -151,7 +154,8 @@ class TimeSeries(ItemOperations):
             cool_after=cool_after,
             prices=prices,
         )
-        self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes)
+        form = PYTHON_VALUES.signing(cursor_secret)
+        self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes, form)
         self._programs.machine = lambda _: partial(SeriesLoad, self._programs)
         self._runner = AsyncRunner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)

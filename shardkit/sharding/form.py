@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import WireItem, WireValue
+from shardkit.errors import ConfigurationError
 
 Item = Mapping[str, Any]
+_SHORTEST_SECRET = 16
 
 
 def _as_it_is(given: Any) -> Any:
@@ -68,6 +70,7 @@ class Form:
         shown: Converts a wire item or key to the caller's form.
         python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
         keys_as_cursors: ``LastEvaluatedKey`` is a key, whose attributes libraries read, instead of a token.
+        cursor_secrets: The first signs tokens, all verify them; without any, tokens are not signed.
     """
 
     params: Callable[[Item], dict[str, Any]]
@@ -75,6 +78,19 @@ class Form:
     shown: Callable[[WireItem], dict[str, Any]]
     python: Callable[[Item], Item]
     keys_as_cursors: bool = False
+    cursor_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def signing(self, given: bytes | Sequence[bytes] | None) -> Form:
+        """Return the form with the secrets of ``cursor_secret=``; None: as it is."""
+        if given is None:
+            return self
+        secrets = [given] if isinstance(given, bytes) else given if isinstance(given, list | tuple) else []
+        if not secrets or not all(isinstance(one, bytes) and len(one) >= _SHORTEST_SECRET for one in secrets):
+            raise ConfigurationError(
+                f"cursor_secret: must be bytes, at least {_SHORTEST_SECRET}, or a list of these, got "
+                f"{type(given).__name__}; for example secrets.token_bytes(32), the same in all processes"
+            )
+        return replace(self, keys_as_cursors=False, cursor_secrets=tuple(secrets))
 
 
 PYTHON_VALUES = Form(to_wire_params, to_wire_item, from_wire_item, _as_it_is)

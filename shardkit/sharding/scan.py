@@ -46,12 +46,13 @@ class _Request:
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
         given = wire.pop("ExclusiveStartKey", None)
         if given is not None:
-            if not is_token(given) and not sharding.form.keys_as_cursors:
+            token = is_token(given, sharding.form)
+            if not token and not sharding.form.keys_as_cursors:
                 raise CursorError(
                     f"ExclusiveStartKey: {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; pass "
                     "LastEvaluatedKey unchanged"
                 )
-            if is_token(given):
+            if token:
                 wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
             else:
                 sharding.key_of(given, kind="cursor")
@@ -66,7 +67,7 @@ class _Request:
         form = self._sharding.form
         if form.keys_as_cursors:
             return form.shown(as_key(self._sharding, last, self._index))
-        return Cursor(None, last).token(self.purpose, self._sharding.cursor_period)
+        return Cursor(None, last).token(self.purpose, self._sharding.cursor_period, form)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})
@@ -84,7 +85,7 @@ class _Request:
 
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
     what = f"a Scan of {sharding.table!r}"
-    cursor = Cursor.read(given, purpose, what, sharding.cursor_period)
+    cursor = Cursor.read(given, purpose, what, sharding.cursor_period, sharding.form)
     # The key attributes of an index that key_schema= omits are unknown.
     known = index is None or index in sharding.indexes
     names = {*sharding.schema(index).names, *sharding.keys.names} if known else {*cursor.key, *sharding.keys.names}

@@ -453,8 +453,8 @@ class SeriesPrograms(Programs):
         if given is None:
             return [*periods], None
         start, side = given, 0
-        if is_token(given):
-            token = token_in(given)
+        if is_token(given, self.form):
+            token = token_in(given, self.form)
             mark = next((mark for mark in token if mark in _SIDES), "")
             name, _, rest = token.partition(mark or _WITHIN)
             period = self.series.calendar.named(name) if mark else None
@@ -514,7 +514,7 @@ class SeriesPrograms(Programs):
             if full and place + 1 < len(periods):
                 # The next table may be deleted, or another one made before it, until the cursor is used.
                 mark = _AFTER if period < periods[place + 1] else _BEFORE
-                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, f"{period}{mark}")
+                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, f"{period}{mark}", self.form)
                 return page
         return page
 

@@ -26,6 +26,7 @@ from shardkit import (
     CapacityBudgetError,
     CapacityMeter,
     ConfigurationError,
+    CursorError,
     InvalidKeyError,
     RandomSuffix,
     ShardedTable,
@@ -326,6 +327,21 @@ def test_pages_of_queries(products: CachedTable, clock: Clock) -> None:
     assert "Cached" not in products.query(**page)
     clock.now += 3.0
     assert ["Cached" in products.query(**page) for _ in range(2)] == [False, True]
+
+
+def test_pages_with_signed_cursors(table: Table, clock: Clock) -> None:
+    sharded = ShardedTable(table, CalculatedSuffix("Id", 3), cursor_secret=b"0123456789abcdef")
+    for number in range(4):
+        sharded.put_item(Item={"Shop": "s1", "Id": number})
+    products = cached(sharded, clock, query_ttl=60.0)
+    page: Any = {"KeyConditionExpression": Key("Shop").eq("s1"), "Limit": 2}
+    first, again = products.query(**page), products.query(**page)
+    assert again["Cached"] == "fresh"
+    assert again["LastEvaluatedKey"] == first["LastEvaluatedKey"]
+    rest = products.query(**page, ExclusiveStartKey=again["LastEvaluatedKey"])
+    assert [item["Id"] for item in rest["Items"]] == [2, 3]
+    with pytest.raises(CursorError, match="signed"):
+        products.query(**page, ExclusiveStartKey={"Shop": "s1", "Id": 1})
 
 
 def test_a_page_without_some_of_its_items_is_not_kept(table: Table, clock: Clock) -> None:

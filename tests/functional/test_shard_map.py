@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from shardkit import (
     CalculatedSuffix,
     ConfigurationError,
+    CursorError,
     InvalidKeyError,
     RandomSuffix,
     ShardedCounter,
@@ -80,6 +81,26 @@ def test_follows_the_map_through_all_stages(table: Any, moment: Moment) -> None:
         assert [*orders.query_items(KeyConditionExpression=DAY)] == ITEMS[: number + 1]
     stored = places(table)
     assert [stored[item["sk"]] == "d" for item in ITEMS[:4]] == [True, True, False, False]
+
+
+def test_cursors_are_signed_in_all_stages(table: Any, moment: Moment) -> None:
+    secret = b"0123456789abcdef"
+    orders, admin = mapped(table, moment, Unsharded(), cursor_secret=secret), moment.admin(table)
+    with orders.batch_writer() as batch:
+        for item in ITEMS:
+            batch.put_item(Item=item)
+    bare = ShardedTable(table, moment.map()).query(KeyConditionExpression=DAY, Limit=3)["LastEvaluatedKey"]
+    found: list[Any] = []
+    start: Any = {}
+    admin.start(OLD)
+    for stage in ("guard", "switch", "move"):
+        moment.advanced(admin, stage)
+        page = orders.query(KeyConditionExpression=DAY, Limit=3, **start)
+        found += page["Items"]
+        with pytest.raises(CursorError, match="not signed with a secret"):
+            orders.query(KeyConditionExpression=DAY, Limit=3, ExclusiveStartKey=bare)
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    assert [*found, *orders.query_items(KeyConditionExpression=DAY, **start)] == ITEMS
 
 
 def test_a_process_that_stood_still_reads_the_map_before_its_request_goes(table: Any, moment: Moment) -> None:

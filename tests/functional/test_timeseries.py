@@ -209,6 +209,33 @@ def test_a_cursor_is_checked(resource: DynamoDBServiceResource) -> None:
     assert numbers(series.query_items(KeyConditionExpression=C1)) == [101, 120, 301, 320, 401, 420]
 
 
+def test_cursors_are_signed(resource: DynamoDBServiceResource) -> None:
+    """Within a table and between two; also the period is signed, and there is no way around by a key or none."""
+    series = a_series(resource, cursor_secret=b"0123456789abcdef")
+    fill(series)
+    bare = TimeSeries(resource, series.name, at="Time", period="month", schema=SCHEMA, clock=lambda: NOW)
+    up: Any = {"KeyConditionExpression": C1}
+    expected = numbers(series.query_items(**up))
+    for limit in (2, 3):
+        page = series.query(**up, Limit=limit)
+        found = numbers(page["Items"])
+        start = page["LastEvaluatedKey"]
+        assert found + numbers(series.query_items(**up, ExclusiveStartKey=start)) == expected
+        unsigned = bare.query(**up, Limit=limit)["LastEvaluatedKey"]
+        token = start["shardkit"]
+        assert token.startswith(f"{unsigned['shardkit']}.")
+        moved = [{"shardkit": period + token[7:]} for period in ("2016-03", "2020-01")]
+        for wrong in (unsigned, *moved, page["Items"][0]):
+            with pytest.raises(CursorError, match=r"not signed with|not a signed cursor"):
+                series.query(**up, ExclusiveStartKey=wrong)
+        with pytest.raises(CursorError):
+            bare.query(**up, ExclusiveStartKey=start)
+    page = series.scan(Limit=3)
+    assert len(page["Items"]) + len(series.scan(ExclusiveStartKey=page["LastEvaluatedKey"])["Items"]) > 3
+    with pytest.raises(CursorError, match="not signed"):
+        series.scan(ExclusiveStartKey={"shardkit": page["LastEvaluatedKey"]["shardkit"].rpartition(".")[0]})
+
+
 def test_a_cursor_between_two_tables(resource: DynamoDBServiceResource) -> None:
     """It is a position: a table that is made there later is read, and the read can turn round."""
     series = a_series(resource)

@@ -3,16 +3,18 @@
 The token is the base64url of a four-byte checksum and a JSON list: version, purpose (a digest of table, index and key),
 shard, and the key of the last item read there, without the parts that the shard determines. Its length is bounded by
 the length of keys (DynamoDB: 2,048 and 1,024 bytes), not by the number of shards. In a time series, the name of the
-period whose table was read stands before it: ``2014-07.`` and the token.
+period whose table was read stands before it: ``2014-07.`` and the token. With ``cursor_secret=``, ``.`` and
+the base64url of an HMAC-SHA256 of all this follow.
 
-The checksum detects damage, not forgery: a token may contain anything. So its length is checked first, then every part;
-any error is a CursorError.
+The checksum detects damage, not forgery: without a secret, a token may contain anything. So its length is checked
+first, then every part; any error is a CursorError.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,12 +29,14 @@ from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import Spread
 
 _NAME = "shardkit"
 _VERSION = 1
+_SIGNED = "."
 
 # An index and its table have at most ten key attributes, five for partitions and five to sort by, of at most 2,048 and
 # 1,024 bytes, with names of at most 255 characters. JSON writes a character in up to six bytes, base64 three bytes in
@@ -52,15 +56,20 @@ class Cursor:
     shard: int | None
     key: WireItem
 
-    def token(self, purpose: str, period: str = "") -> dict[str, str]:
+    def token(self, purpose: str, period: str = "", form: Form = PYTHON_VALUES) -> dict[str, Any]:
         key = {name: _packed(value) for name, value in self.key.items()}
         payload = orjson.dumps([_VERSION, purpose, self.shard, key])
-        return {_NAME: period + _text(_check(payload) + payload)}
+        token = period + _text(_check(payload) + payload)
+        if form.cursor_secrets:
+            token += _SIGNED + _signature(form.cursor_secrets[0], token)
+        return form.shown({_NAME: {"S": token}})
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], purpose: str, what: str, period: str = "") -> Cursor:
+    def read(
+        cls, given: Mapping[str, Any], purpose: str, what: str, period: str = "", form: Form = PYTHON_VALUES
+    ) -> Cursor:
         """Read ``{"shardkit": token}``, or the token as ``{"S": token}``; purpose and period must be the same."""
-        token = token_in(given).removeprefix(period)
+        token = token_in(given, form).removeprefix(period)
         damaged = f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey unchanged"
         contents = _contents(token)
         if contents is None:
@@ -160,12 +169,19 @@ def calculated(spread: Spread, key: WireItem) -> tuple[int | None, bool]:
         return None, False
 
 
-def is_token(given: Any) -> bool:
-    return isinstance(given, Mapping) and _NAME in given
+def is_token(given: Any, form: Form = PYTHON_VALUES) -> bool:
+    """Return whether a position is a token; where tokens are signed, it must be one."""
+    found = isinstance(given, Mapping) and _NAME in given
+    if form.cursor_secrets and not found:
+        raise CursorError(
+            f"ExclusiveStartKey: {given!r:.200} is not a signed cursor, and with cursor_secret= nothing else is read; "
+            "pass LastEvaluatedKey unchanged"
+        )
+    return found
 
 
-def token_in(given: Mapping[str, Any]) -> str:
-    """Return the token of a cursor, with its period."""
+def token_in(given: Mapping[str, Any], form: Form = PYTHON_VALUES) -> str:
+    """Return the token of a cursor, with its period and without its signature, which must be right."""
     token = given[_NAME]
     if isinstance(token, Mapping):
         token = token.get("S")
@@ -173,7 +189,16 @@ def token_in(given: Mapping[str, Any]) -> str:
         raise CursorError(
             f"ExclusiveStartKey: {given!r:.200} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
         )
-    return token
+    if not form.cursor_secrets:
+        return token
+    content, _, signature = token[: 2 * _LONGEST].rpartition(_SIGNED)
+    made = signature.encode("utf-8", "surrogatepass")
+    if not any(hmac.compare_digest(_signature(one, content).encode(), made) for one in form.cursor_secrets):
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor {token[:80]!r} is not signed with a secret of cursor_secret=; start the "
+            "read again"
+        )
+    return content
 
 
 def made_for(*parts: Any) -> str:
@@ -185,6 +210,10 @@ def made_for(*parts: Any) -> str:
             f"{parts!r:.200} cannot be encoded as UTF-8; fix the text where it was decoded"
         ) from error
     return base64.urlsafe_b64encode(hashlib.sha256(text).digest()[:12]).decode("ascii")
+
+
+def _signature(secret: bytes, token: str) -> str:
+    return _text(hmac.digest(secret, token.encode("utf-8", "surrogatepass"), "sha256"))
 
 
 def _text(raw: bytes) -> str:

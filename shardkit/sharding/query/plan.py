@@ -315,7 +315,7 @@ class QueryPlan:
         form = self.sharding.form
         if form.keys_as_cursors:
             return form.shown(_as_key(self, cursor))
-        return cursor.token(self.purpose, self.sharding.cursor_period)
+        return cursor.token(self.purpose, self.sharding.cursor_period, form)
 
     def position(self, number: int, item: Item) -> Cursor:
         """Return the position of an item of a run."""
@@ -557,8 +557,9 @@ def _what(plan: QueryPlan) -> str:
 
 def read_cursor(plan: QueryPlan, given: Any) -> Cursor:
     what = _what(plan)
-    if is_token(given):
-        cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period)
+    form = plan.sharding.form
+    if is_token(given, form):
+        cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period, form)
     else:
         cursor = _by_hand(plan, given, what)
     check_position(plan.sharding, cursor.key, plan.key_names, what)

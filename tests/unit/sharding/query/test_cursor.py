@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from itertools import permutations
@@ -21,6 +22,7 @@ from shardkit.dynamodb.body import binary_text, encode
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import Binary, WireItem
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
+from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import QueryPlan
@@ -105,6 +107,80 @@ def test_golden_tokens_of_reads(row: dict[str, Any]) -> None:
     read = QueryPlan.of(sharding, {"KeyConditions": conditions, **start}, shard=shard[0] if shard else None)
     assert read.start == Cursor(row["shard"], row["key"])
     assert read.cursor(row["shard"], row["key"]) == start["ExclusiveStartKey"]
+
+
+# Signed.
+
+SECRET, OTHER = b"0123456789abcdef", b"fedcba9876543210"
+SIGNING = PYTHON_VALUES.signing(SECRET)
+
+
+@given(shard=st.none() | st.integers(0, 10**6), key=st.dictionaries(st.text(max_size=9), WIRE, max_size=4))
+def test_signed_round_trip(shard: int | None, key: dict[str, Any]) -> None:
+    """Also of a table of a time series, through JSON and in a client's form, and while secrets are changed."""
+    cursor, period = Cursor(shard, key), "2014-07."
+    token = cursor.token(PURPOSE, period, SIGNING)
+    changing = PYTHON_VALUES.signing([OTHER, SECRET])
+    for form in (SIGNING, changing):
+        assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it", period, form) == cursor
+    assert WIRE_VALUES.signing(SECRET).cursor_secrets == SIGNING.cursor_secrets
+    assert cursor.token(PURPOSE, period, WIRE_VALUES.signing(SECRET)) == {"shardkit": {"S": token["shardkit"]}}
+    assert cursor.token(PURPOSE, period, changing) == cursor.token(PURPOSE, period, PYTHON_VALUES.signing(OTHER))
+
+
+@pytest.mark.parametrize("row", vectors("signed_cursors.json"), ids=lambda row: row["name"])
+def test_golden_signatures(row: dict[str, Any]) -> None:
+    """A signed token is written and read as it ever was: the token, and its HMAC."""
+    cursor, purpose = Cursor(row["shard"], row["key"]), made_for(*row["made_for"])
+    form = PYTHON_VALUES.signing(base64.b64decode(row["secret"]))
+    assert cursor.token(purpose, row["period"], form) == {"shardkit": row["token"]}
+    assert Cursor.read({"shardkit": row["token"]}, purpose, "it", row["period"], form) == cursor
+    text, _, signature = row["token"].rpartition(".")
+    assert cursor.token(purpose, row["period"]) == {"shardkit": text}
+    mac = hmac.new(base64.b64decode(row["secret"]), text.encode("ascii"), hashlib.sha256).digest()
+    assert signature == base64.urlsafe_b64encode(mac).decode().rstrip("=")
+
+
+def test_what_is_not_signed_is_refused() -> None:
+    cursor, period = Cursor(2, {"sk": {"N": "17"}}), "2014-07."
+    bare = cursor.token(PURPOSE, period)["shardkit"]
+    text = cursor.token(PURPOSE, period, SIGNING)["shardkit"]
+    changed = [
+        text[:place] + other + text[place + 1 :]
+        for place, character in enumerate(text)
+        for other in "Aa0-_+/=. é"
+        if other != character
+    ]
+    ended = cursor.token(PURPOSE, "2014-08.", SIGNING)["shardkit"]
+    swapped = "2014-07." + ended.removeprefix("2014-08.")
+    for wrong in (
+        *changed,
+        *(text[:-1], text[1:], text + "A", text + "=", text + ".", text + "\n", text * 2, "." + text, swapped),
+        *(bare, f"{bare}.", "", ".", "\udc80", "\udc80.\udc80", "x" * 10**6, "." * 10**6),
+        cursor.token(PURPOSE, period, PYTHON_VALUES.signing(OTHER))["shardkit"],
+    ):
+        with pytest.raises(CursorError, match=r"^ExclusiveStartKey: .* is not signed with a secret of cursor_secret="):
+            Cursor.read({"shardkit": wrong}, PURPOSE, "it", period, SIGNING)
+    # Nor is a signed cursor read where no secret is known, though its token could be.
+    with pytest.raises(CursorError, match="damaged"):
+        Cursor.read({"shardkit": text}, PURPOSE, "it", period)
+    # What it is made for is checked all the same.
+    with pytest.raises(CursorError, match="another key"):
+        Cursor.read({"shardkit": text}, "another", "it", period, SIGNING)
+    with pytest.raises(CursorError, match="is not a signed cursor"):
+        is_token({"pk": "k", "sk": 17}, SIGNING)
+    assert is_token({"shardkit": text}, SIGNING)
+
+
+@pytest.mark.parametrize(
+    "given", ["0123456789abcdef", b"0123456789abcde", b"", [], (), [SECRET, b"short"], [SECRET, "text"], 5, {SECRET}]
+)
+def test_secrets_are_checked_and_not_told(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^cursor_secret: must be bytes, at least 16, or a list") as refused:
+        PYTHON_VALUES.signing(given)
+    assert "0123" not in str(refused.value)
+    assert "0123" not in repr(SIGNING)
+    assert PYTHON_VALUES.signing(None) is PYTHON_VALUES
 
 
 def test_binary_of_boto3() -> None:
