@@ -1,53 +1,55 @@
-"""docs/iam.md: its policies allow what shardkit sends, as it was recorded, and no action that it does not need.
-
-The evaluator knows what these policies use: actions, resources, and `ForAllValues` over `dynamodb:LeadingKeys`.
-"""
+"""docs/iam.md: its policies allow what shardkit sends, as it was recorded, and no action that it does not need."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from boto3.dynamodb.conditions import Attr, Key
 from botocore import xform_name
 from botocore.stub import ANY, Stubber
 from rich.console import Console
 
 from shardkit import (
     CalculatedSuffix,
-    CapacityMeter,
     RandomSuffix,
     RangeSuffix,
-    ShardedCounter,
     ShardedTable,
     ShardMapAdmin,
     SharedBudget,
     Strategy,
     Unsharded,
     backfill_index,
-    bulk_load,
     import_items,
     open_source,
     stage_items,
 )
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.parts import PartConfig, write_part
-from tests.functional.test_docs import DOCS, FENCE
 from tests.support import staged
 from tests.support.beats import Beats
 from tests.support.fakes import timeless
 from tests.support.mapped import Moment
-from tests.support.recorder import answering, recording
+from tests.support.permissions import (
+    CALLS,
+    ORDER,
+    PAGE,
+    POLICIES,
+    STRATEGIES,
+    TABLE,
+    USER,
+    Access,
+    allows,
+    like,
+    listed,
+)
+from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 from tests.support.wire import Body
 
@@ -55,33 +57,7 @@ if TYPE_CHECKING:
     import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-PAGE = (DOCS / "iam.md").read_text(encoding="utf-8")
-POLICIES = {
-    policy["Statement"][0]["Sid"]: policy
-    for policy in (json.loads(block["text"]) for block in FENCE.finditer(PAGE) if block["language"] == "json")
-}
-TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"
 PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
-
-USER = "user-1"
-ORDER = {"User": USER, "OrderId": "A1"}
-STRATEGIES: list[Strategy] = [
-    CalculatedSuffix("OrderId", shards=3, separator="#"),
-    RandomSuffix(3, separator="#"),
-    RandomSuffix(3, separator="#", locate=True),
-    CalculatedSuffix("OrderId", shards={"another": 5}, separator="#"),
-    RangeSuffix("OrderId", ["A1", "B"], separator="#"),
-]
-
-
-@dataclass(frozen=True)
-class Access:
-    """What IAM is asked for a request: an action on a resource, with the partition keys that the request names."""
-
-    action: str
-    resource: str = TABLE
-    keys: frozenset[str] = frozenset()
-    service: str = "dynamodb"
 
 
 def accesses(operation: str, body: Body) -> Iterator[Access]:
@@ -112,35 +88,6 @@ def accesses(operation: str, body: Body) -> Iterator[Access]:
             yield Access(operation, keys=frozenset([item["User"]["S"]]))
 
 
-def allows(policy: Mapping[str, Any], access: Access, *, tenant: str = USER) -> bool:
-    return any(_grants(statement, access, tenant) for statement in policy["Statement"])
-
-
-def _grants(statement: Mapping[str, Any], access: Access, tenant: str) -> bool:
-    assert statement["Effect"] == "Allow"
-    conditions = statement.get("Condition", {"ForAllValues:StringLike": {}})
-    [(operator, wanted)] = conditions.items()
-    assert operator == "ForAllValues:StringLike"
-    patterns = [
-        pattern.replace("${aws:PrincipalTag/tenant}", tenant) for pattern in wanted.get("dynamodb:LeadingKeys", ["*"])
-    ]
-    return (
-        f"{access.service}:{access.action}" in _listed(statement["Action"])
-        and any(like(access.resource, pattern) for pattern in _listed(statement["Resource"]))
-        # True also if a request names no key.
-        and all(any(like(key, pattern) for pattern in patterns) for key in access.keys)
-    )
-
-
-def _listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
-
-
-def like(value: str, pattern: str) -> bool:
-    """Match as IAM's StringLike, which knows `*` and `?`, but no brackets."""
-    return fnmatchcase(value, pattern.replace("[", "[[]"))
-
-
 def sharded(resource: DynamoDBServiceResource, strategy: Strategy) -> ShardedTable:
     make_table(
         resource, ("User", "S"), ("OrderId", "S"), name="Orders", local_indexes=[LocalIndex("ByTotal", ("Total", "N"))]
@@ -150,65 +97,7 @@ def sharded(resource: DynamoDBServiceResource, strategy: Strategy) -> ShardedTab
     return orders
 
 
-def shard_of(orders: ShardedTable) -> dict[str, Any]:
-    """The keyword that a call on one item needs, where its shard is not known from its key."""
-    unknown = isinstance(orders.strategy, RandomSuffix) and not orders.strategy.locate
-    return {"Shard": 1} if unknown else {}
-
-
-def read(orders: ShardedTable) -> None:
-    condition = Key("User").eq(USER)
-    orders.get_item(Key=ORDER, **shard_of(orders))
-    orders.query(KeyConditionExpression=condition)
-    orders.query(KeyConditionExpression=condition, IndexName="ByTotal")
-    list(orders.query_items(KeyConditionExpression=condition))
-    list(orders.scan_items())
-    if not shard_of(orders):
-        list(orders.batch_get_items([ORDER]))
-    get: Any = {"Key": ORDER, **shard_of(orders)}
-    orders.transact_get_items(TransactItems=[{"Get": get}])
-
-
-def write(orders: ShardedTable) -> None:
-    known = shard_of(orders)
-    change: dict[str, Any] = {"UpdateExpression": "SET Paid = :yes", "ExpressionAttributeValues": {":yes": True}}
-    check: Any = {"Key": ORDER, "ConditionExpression": Attr("Nothing").not_exists(), **known}
-    orders.put_item(Item=ORDER, **known)
-    orders.update_item(Key=ORDER, **change, **known)
-    orders.transact_write_items(TransactItems=[{"ConditionCheck": check}])
-    orders.delete_item(Key=ORDER, **known)
-    with orders.batch_writer() as batch:
-        batch.put_item(Item=ORDER)
-
-
-def load(orders: ShardedTable) -> None:
-    """One item comes back unprocessed, without a reason."""
-    left = [True]
-
-    def unprocessed(body: Body) -> dict[str, Any] | None:
-        return {"UnprocessedItems": body["RequestItems"]} if left and left.pop() else None
-
-    with answering(orders.meta.client, "BatchWriteItem", unprocessed):
-        bulk_load(orders, [ORDER, {**ORDER, "OrderId": "A2"}])
-    config = PartConfig(table=orders.name, strategy=orders.strategy, connect=lambda: orders.meta.client).prepared()
-    assert write_part([pa.RecordBatch.from_pylist([ORDER])], config, part=0).report.written == 1
-
-
-def count(orders: ShardedTable) -> None:
-    clicks = ShardedCounter(orders.table, ORDER, "Clicks", shards=3)
-    clicks.add()
-    clicks.add(token="once")
-    clicks.reset()
-    clicks.value()
-
-
-def meter(orders: ShardedTable) -> None:
-    with CapacityMeter().attach(orders.table):
-        pass
-
-
 REPORT = ("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy")
-CALLS = {"Reader": read, "Writer": write, "Loader": load, "Counter": count, "Meter": meter}
 
 
 def sent(resource: DynamoDBServiceResource, *roles: str) -> list[Access]:
@@ -229,7 +118,7 @@ def test_a_policy_allows_what_is_sent_and_no_other_action(role: str, resource: D
     asked = sent(resource, role)
     assert [access for access in asked if not allows(POLICIES[role], access)] == []
     [statement] = POLICIES[role]["Statement"]
-    assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+    assert {f"dynamodb:{access.action}" for access in asked} == set(listed(statement["Action"]))
 
 
 def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
@@ -246,7 +135,7 @@ def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
     assert len(asked) == len(recorder.requests)
     assert all(allows(POLICIES["SharedBudget"], access) for access in asked)
     [statement] = POLICIES["SharedBudget"]["Statement"]
-    assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+    assert {f"dynamodb:{access.action}" for access in asked} == set(listed(statement["Action"]))
 
 
 def test_services_are_kept_from_the_map(resource: DynamoDBServiceResource) -> None:
@@ -297,7 +186,7 @@ def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session
             asked.append(Access("GetInsightRuleReport", arn, service="cloudwatch"))
     asked += [access for operation, body in recorder.requests for access in accesses(operation, body)]
     assert [access for access in asked if not allows(POLICIES["Looker"], access)] == []
-    actions = {action for statement in POLICIES["Looker"]["Statement"] for action in _listed(statement["Action"])}
+    actions = {action for statement in POLICIES["Looker"]["Statement"] for action in listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions
 
 
@@ -327,7 +216,7 @@ def test_a_stage(resource: DynamoDBServiceResource, boto3_session: boto3.Session
             stage_items(open_source(str(path)), staged.WHERE, table=orders, s3=s3, work_dir=tmp_path)
     asked += [access for operation, body in recorder.requests for access in accesses(operation, body)]
     assert [access for access in asked if not allows(POLICIES["Stager"], access)] == []
-    actions = {action for statement in POLICIES["Stager"]["Statement"] for action in _listed(statement["Action"])}
+    actions = {action for statement in POLICIES["Stager"]["Statement"] for action in listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions
 
 
@@ -371,7 +260,7 @@ def test_an_import(resource: DynamoDBServiceResource, boto3_session: boto3.Sessi
                 asked.append(Access(operation, ARNS.get(operation, TABLE)))
             import_items(staged.WHERE, table="Orders", client=client, s3=s3, sleep=lambda _: None)
     assert [access for access in asked if not allows(POLICIES["Importer"], access)] == []
-    actions = {action for statement in POLICIES["Importer"]["Statement"] for action in _listed(statement["Action"])}
+    actions = {action for statement in POLICIES["Importer"]["Statement"] for action in listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions - OF_THE_IMPORT
     assert actions >= OF_THE_IMPORT
 

@@ -88,15 +88,21 @@ def units(consumed: Mapping[str, Any]) -> TableUnits:
 class Charged:
     """A table with three local and four global indexes, its client and its estimator."""
 
-    def __init__(self, resource: DynamoDBServiceResource, skipped: frozenset[str] = frozenset()) -> None:
-        table = make_table(
-            resource, ("pk", "S"), ("sk", "N"), local_indexes=LOCAL_INDEXES, global_indexes=GLOBAL_INDEXES
-        )
+    def __init__(
+        self,
+        resource: DynamoDBServiceResource,
+        skipped: frozenset[str] = frozenset(),
+        *,
+        name: str | None = None,
+        client: Any = None,
+    ) -> None:
+        indexes: Any = {"local_indexes": LOCAL_INDEXES, "global_indexes": GLOBAL_INDEXES}
+        table = make_table(resource, ("pk", "S"), ("sk", "N"), name=name, **indexes)
         self.name = table.name
         self.skipped = skipped
         self.straddling = STRADDLING not in skipped
         # A client of its own: the resource's takes Python values.
-        self.client: Any = boto3.client(
+        self.client: Any = client or boto3.client(
             "dynamodb", region_name="us-east-1", endpoint_url=resource.meta.client.meta.endpoint_url
         )
         self.estimator = CapacityEstimator(self.client.describe_table(TableName=self.name)["Table"])
