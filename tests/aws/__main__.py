@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from shardkit.testing import VirtualClock
 from tests.aws.all_checks import CHECKS
 from tests.aws.check import DEAR, Check
 from tests.aws.journal import PREFIX, clean
@@ -65,15 +66,20 @@ def carry_out(run: Run, checks: Sequence[Check], say: Say, *, signed_off_by: str
     try:
         for one in run.carry_out(checks):
             outcomes.append(one)
-            say(f"{one.check.name:19} {one.outcome:12} {time.monotonic() - begun:6.1f} s  {one.seen[:150]}")
+            say(f"{one.check.name:19} {one.verdict:12} {time.monotonic() - begun:6.1f} s  {one.seen[:150]}")
     finally:
-        left = clean(run)
-        say(f"left behind: {', '.join(left)}" if left else "nothing is left behind")
         found = report(run, outcomes, signed_off_by=signed_off_by)
         name = run.folder / f"{PREFIX}-{run.ident}"
         name.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         name.with_suffix(".md").write_text(table([found, *kept()]), encoding="utf-8")
-    return 1 if left or any(one.outcome == "refuted" for one in outcomes) else 0
+        left = cleaned(run, say)
+    return 1 if left or any(one.verdict == "refuted" for one in outcomes) else 0
+
+
+def cleaned(run: Run, say: Say) -> list[str]:
+    left = clean(run)
+    say(f"left behind: {', '.join(left)}" if left else "nothing is left behind")
+    return left
 
 
 def main(arguments: Sequence[str] | None = None, *, say: Say = print, ask: Callable[[str], str] = input) -> int:
@@ -88,11 +94,12 @@ def main(arguments: Sequence[str] | None = None, *, say: Say = print, ask: Calla
     place = Place(args.region, args.profile, "a local engine" if args.endpoint else "", args.endpoint)
     ident = args.run or uuid.uuid4().hex[:8]
     options: dict[str, Any] = {"role": args.role, "bucket": args.bucket}
+    if not place.on_aws:
+        clock = VirtualClock()  # an engine does at once what AWS takes its time for
+        options |= {"clock": clock, "sleep": clock.sleep}
     run = Run(place, ident, Path.cwd(), args.bound, **options)
     if args.command == "clean":
-        left = clean(run)
-        say(f"left behind: {', '.join(left)}" if left else "nothing is left behind")
-        return 1 if left else 0
+        return 1 if cleaned(run, say) else 0
     if show_plan(checks, args.bound, say) > args.bound:
         say("--bound: it is below what the checks may cost; choose fewer checks, or raise it")
         return 2
@@ -116,9 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", default=[], choices=[check.name for check in CHECKS], metavar="CHECK"
     )
     parser.add_argument("--bound", type=float, default=BOUND, help="USD that are spent at most (default 5.00)")
-    parser.add_argument(
-        "--role", default="", help="ARN of a role that may be assumed, for the policies of the IAM page"
-    )
+    parser.add_argument("--role", default="", help="ARN of a role to assume, for the check of policies and --also long")
     parser.add_argument("--bucket", default="", help="a bucket of yours, for --also export and import")
     parser.add_argument("--run", help="clean: the run whose tables are to be removed")
     parser.add_argument("--sign", default="", help="a name that may be published with the report")

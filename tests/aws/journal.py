@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from tests.aws.spending import UNITS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ def delete_tables(run: Run) -> list[str]:
     """Begin to delete all tables of a run; return those that are still there."""
     found = _tables(run)
     for name in found:
-        # One that is just being made or changed cannot be deleted yet; one that is gone need not be.
-        with suppress(run.client.exceptions.ResourceInUseException, run.client.exceptions.ResourceNotFoundException):
+        # One that is just being made or changed cannot be deleted yet. What cannot be deleted at all is left, and said.
+        with suppress(ClientError):
             run.client.delete_table(TableName=name)
     return found
 

@@ -16,6 +16,7 @@ import botocore
 
 import shardkit
 from tests.aws.all_checks import CHECKS
+from tests.aws.check import Check
 from tests.aws.run import Outcome, Run
 
 FOLDER = Path(__file__).parent / "reports"
@@ -40,13 +41,15 @@ def report(run: Run, outcomes: Iterable[Outcome], *, signed_off_by: str) -> dict
         "units": {name: round(count, 1) for name, count in run.spending.units.items()},
         "dollars": round(run.spending.dollars, 4),
         "signed_off_by": signed_off_by,
-        "checks": [
-            {"name": check.name, "outcome": found[check.name].outcome, "seen": clean_text(found[check.name].seen)}
-            if check.name in found
-            else {"name": check.name, "outcome": NOT_CHECKED, "seen": "it was not run"}
-            for check in CHECKS
-        ],
+        "checks": [_row(check, found.get(check.name)) for check in CHECKS],
     }
+
+
+def _row(check: Check, found: Outcome | None) -> dict[str, Any]:
+    if found is None:
+        return {"name": check.name, "outcome": NOT_CHECKED, "seen": "it was not run", "dollars": 0.0}
+    seen, dollars = clean_text(found.seen), round(found.dollars, 6)
+    return {"name": check.name, "outcome": found.verdict, "seen": seen, "dollars": dollars}
 
 
 def clean_text(seen: str) -> str:

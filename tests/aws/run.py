@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import Table
 
 T = TypeVar("T")
+Verdict = Literal["verified", "refuted", "not verified"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Place:
 @dataclass(frozen=True)
 class Outcome:
     check: Check
-    outcome: Literal["verified", "refuted", "not verified"]
+    verdict: Verdict
     seen: str
+    dollars: float
 
 
 @dataclass
@@ -90,15 +92,19 @@ class Run:
 
     # -- what checks use
 
-    def table(self, resource: Any = None, *, types: Mapping[str, str] | None = None, **more: Any) -> Table:
-        """Make a table of orders; ``types`` are those of other key attributes, for indexes among ``more``."""
+    def request(self, types: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the arguments of CreateTable for a table of orders; ``types`` are those of the keys of indexes."""
         known = {"day": "S", "id": "S", **(types or {})}
-        request = {
+        return {
             "TableName": self.journal.new_name(),
             "KeySchema": schema("day", "id"),
             "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, kind in known.items()],
             "BillingMode": "PAY_PER_REQUEST",
         }
+
+    def table(self, resource: Any = None, *, types: Mapping[str, str] | None = None, **more: Any) -> Table:
+        """Make a table of orders, with whatever else CreateTable takes."""
+        request = self.request(types)
         table: Table = (resource or self.resource).create_table(**request | more)
         self.active(table)
         self.made(table)
@@ -135,21 +141,23 @@ class Run:
 
     def carry_out(self, checks: Iterable[Check]) -> Iterator[Outcome]:
         for check in checks:
+            before = self.spending.dollars
             self.spending.begin(check)
             try:
-                yield self._outcome(check)
+                verdict, seen = self._verdict(check)
+                yield Outcome(check, verdict, seen, self.spending.dollars - before)
             finally:
                 delete_tables(self)
 
-    def _outcome(self, check: Check) -> Outcome:
+    def _verdict(self, check: Check) -> tuple[Verdict, str]:
         try:
-            return Outcome(check, "verified", check.run(self))
+            return "verified", check.run(self)
         except Refuted as error:
-            return Outcome(check, "refuted", str(error))
+            return "refuted", str(error)
         except NotVerified as error:
-            return Outcome(check, "not verified", str(error))
+            return "not verified", str(error)
         except Exception as error:  # noqa: BLE001 - an error is a check that was not made, and must not hide the others
-            return Outcome(check, "not verified", f"{type(error).__name__}: {error}")
+            return "not verified", f"{type(error).__name__}: {error}"
 
 
 def schema(partition_key: str, sort_key: str = "") -> Any:

@@ -37,7 +37,7 @@ class Spending:
             write_units=UNITS_PER_SECOND, read_units=UNITS_PER_SECOND, timeout=600, clock=clock, sleep=sleep
         )
         self._elsewhere = self._fixed = self._before = 0.0
-        self._allowed = 0.0
+        self._allowed = SLACK
 
     def attach(self, session: boto3.Session) -> None:
         """Watch all DynamoDB clients that the session makes from now on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -137,7 +138,7 @@ def load(orders: ShardedTable) -> None:
 def count(orders: ShardedTable) -> None:
     clicks = ShardedCounter(orders.table, ORDER, "Clicks", shards=3)
     clicks.add()
-    clicks.add(token="once")
+    clicks.add(token=uuid.uuid4().hex)  # of another call with other parameters, the service refuses a token
     clicks.reset()
     clicks.value()
 

@@ -23,8 +23,7 @@ from tests.aws.check import NotVerified, Refuted, check, holds
 from tests.aws.checks.throttles import load
 from tests.aws.orders import BY_ID, DAY, numbers, order
 from tests.aws.run import Run
-from tests.support.permissions import CALLS, POLICIES, STRATEGIES
-from tests.support.permissions import TABLE as TABLE_OF_PAGE
+from tests.support.permissions import CALLS, POLICIES, STRATEGIES, listed
 from tests.support.tables import LocalIndex, make_table
 
 
@@ -51,7 +50,7 @@ def clock_skew(run: Run) -> str:
         for number, (kind, orders) in enumerate(both.items()):
             for _ in range(2):  # a direct transport learns from the first request, which goes through the client
                 orders.put_item(Item=order(number))
-            with _off(minutes):
+            with wrong_clock(minutes):
                 try:
                     orders.put_item(Item=order(9))
                 except ClientError as error:
@@ -66,7 +65,7 @@ def clock_skew(run: Run) -> str:
 
 
 @contextmanager
-def _off(minutes: int) -> Iterator[None]:
+def wrong_clock(minutes: int) -> Iterator[None]:
     """Let both transports sign with another time."""
     auth: Any = botocore.auth
     now, seconds = auth.get_current_datetime, time.time
@@ -89,31 +88,24 @@ def iam(run: Run) -> str:
         policy = _over(POLICIES[role], tables)
         denied = _denied(run, role, policy, tables)
         holds(not denied, f"{role}: {denied}")
-        actions = policy["Statement"][0]["Action"]
-        for action in [actions] if isinstance(actions, str) else actions:
-            fewer = (
-                [one for one in actions if one != action]
-                if isinstance(actions, list)
-                else ["dynamodb:ListTagsOfResource"]
-            )
+        actions = listed(policy["Statement"][0]["Action"])
+        for action in actions:
+            fewer = [one for one in actions if one != action] or ["dynamodb:ListTagsOfResource"]
             holds(_denied(run, role, _over(POLICIES[role], tables, fewer), tables), f"{role} needs no {action}")
     return f"{', '.join(CALLS)}: each action is needed"
 
 
 def _user_orders(run: Run) -> str:
     indexes = [LocalIndex("ByTotal", ("Total", "N"))]
-    table = make_table(
-        run.resource, ("User", "S"), ("OrderId", "S"), name=run.journal.new_name(), local_indexes=indexes
-    )
-    run.active(table)
-    return table.name
+    name = run.journal.new_name()
+    run.active(make_table(run.resource, ("User", "S"), ("OrderId", "S"), name=name, local_indexes=indexes))
+    return name
 
 
 def _over(policy: Mapping[str, Any], tables: Sequence[str], actions: Sequence[str] | None = None) -> dict[str, Any]:
     """The page's policy over the run's tables; ``actions`` in place of its own."""
     arns = [f"arn:aws:dynamodb:*:*:table/{name}" for name in tables]
     [statement] = policy["Statement"]
-    assert TABLE_OF_PAGE in str(statement["Resource"])
     resources = [*arns, *(f"{arn}/index/*" for arn in arns)]
     return {**policy, "Statement": [{**statement, "Action": actions or statement["Action"], "Resource": resources}]}
 

@@ -18,7 +18,6 @@ ITEMS = 1_000
 
 def _place(run: Run) -> str:
     """A new prefix in the bucket, journaled."""
-    run.on_aws_only("no engine exports or imports")
     if not run.bucket:
         raise NotVerified("no --bucket was given")
     where = f"s3://{run.bucket}/{run.journal.new_name()}"
@@ -65,7 +64,7 @@ def _lines(run: Run, table: Any, where: str, **more: Any) -> list[Any]:
 
     holds((seen := run.until(status, 3600, every=20)) == "COMPLETED", f"the export is {seen or 'not done in an hour'}")
     objects = run.session.resource("s3", region_name=run.place.region).Bucket(bucket).objects.filter(Prefix=prefix)
-    data = [gzip.decompress(one.get()["Body"].read()) for one in objects if one.key.endswith(".json.gz")]
+    data = [gzip.decompress(one.get()["Body"].read()) for one in objects if "/data/" in one.key]
     return [json.loads(line) for content in data for line in content.splitlines()]
 
 
@@ -84,12 +83,7 @@ def _imported(run: Run, table: Any, **options: Any) -> ShardedTable:
 @check("Staged items are imported into a new table (ImportTable)", "reference/staging",
        minutes=12, also="import", read_units=500, import_gb=0.01, s3_requests=30)  # fmt: skip
 def import_table(run: Run) -> str:
-    run.on_aws_only("no engine exports or imports")
-    like = ShardedTable(run.table(), BY_ID)
-    description = like.table.meta.client.describe_table(TableName=like.name)["Table"]
-    run.client.delete_table(TableName=like.name)
-    run.client.get_waiter("table_not_exists").wait(TableName=like.name)
-    new = ShardedTable(run.resource.Table(like.name), BY_ID, key_schema=description)
+    new = ShardedTable(run.resource.Table(run.journal.new_name()), BY_ID, key_schema=run.request())
     _imported(run, new, on_demand=True)
     return f"{ITEMS:,} items"
 

@@ -30,7 +30,7 @@ def resharding(run: Run) -> str:
     for before, now in pairwise(STAGES):
         processes = [ShardedTable(table, Resharding(OLD, NEW, stage=stage)) for stage in (before, now)]
         if now == "new":
-            expected += _moved(processes[0], expected)
+            expected += _moved(run, processes[0], expected)
             processes = processes[1:]
         for process in processes:
             process.put_item(Item=order(len(expected)))
@@ -43,11 +43,12 @@ def resharding(run: Run) -> str:
     return f"{len(expected)} items, through all stages"
 
 
-def _moved(orders: ShardedTable, expected: list[int]) -> list[int]:
+def _moved(run: Run, orders: ShardedTable, expected: list[int]) -> list[int]:
     """Move and verify all items, beside reads and writes; return which items were put meanwhile."""
     new: list[int] = []
     with ThreadPoolExecutor(1) as threads:
-        move = threads.submit(migrate.move, orders, write_units=500, read_units=None)
+        write_units = 500 if run.place.on_aws else None
+        move = threads.submit(migrate.move, orders, write_units=write_units, read_units=None)
         while not move.done() or not new:
             number = len(expected) + len(new)
             orders.put_item(Item=order(number))
