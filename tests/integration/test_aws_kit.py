@@ -199,7 +199,7 @@ def test_the_check_of_policies(engine_endpoint: Endpoint, tmp_path: Path, monkey
     strict = [True]
 
     def assumed(run: Run, policy: Mapping[str, Any]) -> Any:
-        resource = run.place.resource(run.watched(run.place.session()))
+        resource: Any = run.place.resource(run.watched(run.place.session()))
 
         def judge(model: Any, params: Mapping[str, Any], **_: Any) -> tuple[Any, dict[str, Any]] | None:
             asked = accesses(model.name, json.loads(params["body"]))
