@@ -34,6 +34,7 @@ Endpoint = Callable[[EngineName], str]
 
 THROTTLED = ("table_throttle", "key_throttle", "spread_key", "index_back_pressure", "on_demand_maximum", "bulk_pace")
 ON_AWS = ("clock_skew", "iam")
+LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 LATER = ("leases",)
 """Two processes and real time: in the long search."""
 
@@ -185,6 +186,7 @@ def test_partitions_that_keep_no_promise_are_seen(engine_endpoint: Endpoint, tmp
 
 @pytest.mark.integration
 @pytest.mark.long_search
+@pytest.mark.skipif(not LONG, reason="takes 32 seconds: set HYPOTHESIS_PROFILE=search")
 def test_two_processes(engine_endpoint: Endpoint, tmp_path: Path) -> None:
     run = Run(Place("us-east-1", engine="dynoxide", endpoint=engine_endpoint("dynoxide")), "test", tmp_path, 5.0)
     found = found_by(run, [check for check in CHECKS if check.name in LATER])
