@@ -51,6 +51,11 @@ class TestPage:
         shown = PAGE.partition("<!-- checks -->\n\n")[2].partition("\n<!-- /checks -->")[0]
         assert shown == table(kept())
 
+    def test_reports_that_are_kept_are_of_aws_and_name_no_account(self) -> None:
+        for one in kept():
+            assert re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", one["where"])
+            assert all(found["seen"] == clean_text(found["seen"]) for found in one["checks"])
+
     def test_as_long_as_nobody_ran_it_the_page_says_so(self) -> None:
         assert kept() or "None yet" in PAGE
 
