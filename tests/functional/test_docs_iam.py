@@ -32,6 +32,7 @@ from shardkit import (
     stage_items,
 )
 from shardkit.dynamodb.encode import to_wire_item
+from tests.functional.test_docs import DOCS, FENCE
 from tests.support import staged
 from tests.support.beats import Beats
 from tests.support.fakes import timeless

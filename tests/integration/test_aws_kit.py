@@ -210,7 +210,8 @@ def test_the_check_of_policies(engine_endpoint: Endpoint, tmp_path: Path, monkey
             error = {"Code": "AccessDeniedException", "Message": model.name}
             return SimpleNamespace(status_code=400), {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}
 
-        resource.meta.client.meta.events.register("before-call.dynamodb", judge)
+        events: Any = resource.meta.client.meta.events  # the stubs know no answer of a handler
+        events.register("before-call.dynamodb", judge)
         return resource
 
     monkeypatch.setattr(account, "assumed", assumed)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shardkit import CalculatedSuffix, Resharding, ShardedTable, ShardMap, ShardMapAdmin, bulk_load, migrate
-from shardkit.sharding.shard_map import LEASE_SECONDS
+from shardkit.sharding.shard_map import MAP_LEASE_SECONDS
 from shardkit.strategies import Stage
 from tests.aws import neighbour
 from tests.aws.check import check, holds
@@ -93,7 +93,7 @@ def leases(run: Run) -> str:
         found = [neighbour.Found.read(file) for file in files]
     run.spending.add_elsewhere(sum(units for one in found for _, units in one.units))
     late = max(one.longest_without_map() for one in found)
-    holds(late < LEASE_SECONDS, f"a request {late:.1f} s after the map was read")
+    holds(late < MAP_LEASE_SECONDS, f"a request {late:.1f} s after the map was read")
     excess = neighbour.excess([sample for one in found for sample in one.units], RATE)
     # A burst of a second, and a batch of each worker.
     holds(excess <= RATE + len(files) * WORKERS * 25, f"{excess:.0f} units above {RATE:g} a second")
