@@ -27,6 +27,7 @@ from tests.aws.orders import BY_ID, order
 from tests.aws.policy import ALSO, policy
 from tests.aws.report import NOT_CHECKED, clean_text, kept, report, table
 from tests.aws.run import Place, Run
+from tests.support.fakes import hurried
 from tests.support.tables import make_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,6 +285,7 @@ def test_the_policy_of_further_groups() -> None:
 def test_exports_and_imports(run: Run) -> None:
     """As far as moto knows them."""
     run.bucket = "bucket"
+    run.sleep = hurried(run.clock)
     objects = run.session.resource("s3").create_bucket(Bucket="bucket").objects
     found = {outcome.check.name: outcome for outcome in run.carry_out(chosen([], ["exports", "import_table"]))}
     assert {name: (one.verdict, one.seen) for name, one in found.items()} == {

@@ -27,6 +27,7 @@ from tests.aws.checks import account
 from tests.aws.policy import policy
 from tests.aws.run import Place, Run
 from tests.support.engines import ENGINES, EngineName
+from tests.support.fakes import hurried
 from tests.support.permissions import Access, allows
 
 PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
@@ -62,7 +63,7 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
 
 def a_run(folder: Path, place: Place, **options: Any) -> Run:
     clock = VirtualClock()
-    return Run(place, "test", folder, 5.0, **{"clock": clock, "sleep": clock.sleep, **options})
+    return Run(place, "test", folder, 5.0, **{"clock": clock, "sleep": hurried(clock), **options})
 
 
 def found_by(run: Run, checks: Sequence[Check]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from random import Random
@@ -304,3 +305,13 @@ def _answered(model: Any, status: int, body: Mapping[str, Any]) -> tuple[AWSResp
     headers: Any = {}
     raw: Any = None
     return AWSResponse("", status, headers, raw), create_parser("json").parse(content, model.output_shape)
+
+
+def hurried(clock: Any) -> Callable[[float], None]:
+    """A wait in virtual time, which leaves an engine that works beside it a little of real time."""
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        time.sleep(0.02)
+
+    return sleep
