@@ -31,8 +31,9 @@ from shardkit.errors import (
     UnsupportedOperationError,
 )
 from shardkit.runtime.client_error import as_client_error
-from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
+from shardkit.runtime.hooks import Answered, LogicalCall, answered, restore, rewrite
 from shardkit.runtime.leases import check_requests
+from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write

@@ -33,18 +33,6 @@ _THROTTLES = frozenset(
         "ThrottledException",
     }
 )
-_TRANSIENT = frozenset(
-    {
-        "InternalFailure",
-        "InternalServerError",
-        "ReplicatedWriteConflictException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-    }
-)
 # botocore's errors of lost connections have no common base class; a refused certificate is not one of them.
 _LOST = (ConnectTimeoutError, EndpointConnectionError, HTTPClientError, IncompleteReadError, ProxyConnectionError)
 # What the service says of keys that a table's key schema does not have.
@@ -63,14 +51,15 @@ _ABOUT_THE_REQUEST = frozenset(
 _INTERNAL = frozenset(
     {"InternalFailure", "InternalServerError", "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable"}
 )
-# By name, because no client needs all these libraries: of urllib3, socket, ssl, aiohttp and httpx.
-_NOT_CONNECTED = frozenset(
-    {"NewConnectionError", "gaierror", "SSLCertVerificationError", "ClientConnectorError", "ConnectError"}
-)
 CONFLICTS = frozenset(
     {"ReplicatedWriteConflictException", "TransactionConflictException", "TransactionInProgressException"}
 )
 """Codes of errors that end within milliseconds, and that botocore does not retry."""
+_TRANSIENT = _INTERNAL | CONFLICTS
+# By name, because no client needs all these libraries: of urllib3, socket, ssl, aiohttp and httpx.
+_NOT_CONNECTED = frozenset(
+    {"NewConnectionError", "gaierror", "SSLCertVerificationError", "ClientConnectorError", "ConnectError"}
+)
 PASSING_REASONS = frozenset(
     {"ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError", "TransactionConflict"}
 )

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkit.core.checks import check_count, check_number
-from shardkit.dynamodb.sizes import ITEM_BYTES
+from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.partitions.rules import PARTITION_BYTES, TablePartitions
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
-STORED_BYTES = 100
-"""Bytes of storage beside each item's own (Developer Guide, item sizes)."""
 _SECTION = "Understand Access Patterns for Time Series Data"
 MOST_PERIODS = 10_000
 
@@ -161,7 +159,7 @@ def plan_series(
     cold_write = check_number("cold_write_units", cold_write_units, "write units a second")
     if keep is not None:
         check_count("keep", keep, "periods that have ended", least=0, most=MOST_PERIODS)
-    growth = items * (item_size + STORED_BYTES)
+    growth = items * (item_size + STORAGE_OVERHEAD)
     puts = items * write_units_of(item_size)
     one = created = TablePartitions.created(**hot)
     own = created.grown_to(growth)
@@ -194,8 +192,8 @@ def plan_series(
             "Increased Storage Requirements",
         ),
         model(
-            f"an item takes {item_size:,} bytes and {STORED_BYTES} of the service; the data is spread evenly over the "
-            "keys"
+            f"an item takes {item_size:,} bytes and {STORAGE_OVERHEAD} of the service; the data is spread evenly over "
+            "the keys"
         ),
         rule(
             "deleting a table is more efficient than removing items one by one, which doubles the write throughput",

@@ -18,7 +18,6 @@ import threading
 import time
 import uuid
 import weakref
-import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from urllib.parse import urlsplit
 from botocore import UNSIGNED
 from botocore.auth import AUTH_TYPE_MAPS
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
-from botocore.exceptions import ChecksumError, NoCredentialsError
+from botocore.exceptions import NoCredentialsError
 from botocore.hooks import first_non_none_response
 from botocore.parsers import ResponseParserFactory
 from botocore.utils import get_environ_proxies
@@ -45,6 +44,7 @@ from shardkit.runtime.own_call import (
     ITEM_OPERATIONS,
     NO_SUCCESS,
     OwnCall,
+    check_sum,
     known_members,
     may_repeat,
     read_json,
@@ -398,10 +398,7 @@ class _DirectCall:
         else:
             content = yield lambda: http.content  # a function of an async client's response
             raw = Raw(http.status_code, {name.lower(): value for name, value in http.headers.items()}, content)
-        crc = raw.headers.get("x-amz-crc32")
-        if crc is not None and int(crc) != zlib.crc32(raw.body):
-            actual = str(zlib.crc32(raw.body))
-            raise ChecksumError(checksum_type="crc32", expected_checksum=crc, actual_checksum=actual)
+        check_sum(raw.headers, raw.body)
         if raw.status < NO_SUCCESS:
             answer, _ = read_json(raw.body)
             if self.own.answered_by(answer):

@@ -51,7 +51,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +58,7 @@ from typing import Any, Protocol, cast
 
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
-from botocore.exceptions import ChecksumError, ClientError
+from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Machine, Program, Send, Wait
 from shardkit.dynamodb.body import encode
@@ -85,6 +84,7 @@ from shardkit.runtime.own_call import (
     NO_SUCCESS,
     OwnCall,
     announced,
+    check_sum,
     is_ours,
     known_members,
     may_repeat,
@@ -97,25 +97,6 @@ from shardkit.runtime.own_call import (
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import AddedToken
-
-__all__ = [
-    "Answered",
-    "Call",
-    "LogicalCall",
-    "Observer",
-    "Rewriter",
-    "answered",
-    "begun",
-    "call_in",
-    "carried",
-    "observe",
-    "prepare",
-    "restore",
-    "rewrite",
-    "rewriter_of",
-    "show_lookups",
-    "unobserve",
-]
 
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
@@ -269,7 +250,7 @@ class _Handlers:
         if response_dict["status_code"] >= NO_SUCCESS:
             return
         if call.once:
-            _check_sum(response_dict)
+            check_sum(response_dict["headers"], response_dict["body"])
         content = response_dict["body"]
         body, strict = read_json(content)
         if not call.answered_by(body):
@@ -370,14 +351,6 @@ def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
     table = parsed.get("TableDescription", {}).get("TableName")
     if table is not None:
         rewriter.redefined(table)
-
-
-def _check_sum(response: Mapping[str, Any]) -> None:
-    """Raise for a damaged answer: botocore's retries check it later, and repeat the request."""
-    expected = response["headers"].get("x-amz-crc32")
-    actual = zlib.crc32(response["body"])
-    if expected is not None and int(expected) != actual:
-        raise ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
 
 
 def _check_json(call: Call, request: Mapping[str, Any]) -> None:

@@ -8,34 +8,17 @@ validates the request without attribute values: :func:`visible` returns what the
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
-from botocore.exceptions import ClientError
+from botocore.exceptions import ChecksumError, ClientError
 
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
-
-__all__ = [
-    "BAD_GATEWAY",
-    "ITEM_OPERATIONS",
-    "NO_SUCCESS",
-    "OwnCall",
-    "announced",
-    "checks",
-    "is_ours",
-    "known_members",
-    "may_repeat",
-    "read_json",
-    "refusal",
-    "tables_in",
-    "under_way",
-    "visible",
-    "without_values",
-]
 
 ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
                               "TransactGetItems", "TransactWriteItems", "UpdateItem"})  # fmt: skip
@@ -224,6 +207,13 @@ def read_json(content: bytes) -> tuple[Any, bool]:
             return json.loads(content.decode()), False
         except (RecursionError, ValueError):
             return None, False
+
+
+def check_sum(headers: Mapping[str, str], body: bytes) -> None:
+    """Raise for a damaged answer; botocore's retries check it only later, and repeat the request."""
+    expected, actual = headers.get("x-amz-crc32"), zlib.crc32(body)
+    if expected is not None and int(expected) != actual:
+        raise ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
 
 
 def known_members(body: Mapping[str, Any], model: Any) -> dict[str, Any]:
