@@ -31,7 +31,7 @@ from shardkit.capacity.charge import (
     wire_key_of,
 )
 from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
-from shardkit.capacity.recorder import Backlog, Recorder, WatchedBacklog, WatchedRecorder, Whole
+from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import (
@@ -103,20 +103,12 @@ class CapacityMeter(Totals):
         on_warning: Callable[[HotKeyWarning], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if warn_at is None:
-            if on_warning is not None:
-                raise ConfigurationError(
-                    "on_warning: must be given together with warn_at; give for example warn_at=0.8"
-                )
-            self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
-            recorder = self._recorder()
-        else:
-            # Classes of their own, so that a meter that does not warn pays nothing.
-            watch = HotKeyWatch(warn_at, on_warning)
-            backlog = WatchedBacklog(window=window, watch=watch)
-            self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
-            recorder = WatchedRecorder(backlog, watch=watch, max_keys=max_keys, window=window, clock=clock)
-        super().__init__("total", recorder, {})
+        if warn_at is None and on_warning is not None:
+            raise ConfigurationError("on_warning: must be given together with warn_at; give for example warn_at=0.8")
+        watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
+        backlog = Backlog(window=window, watch=watch)
+        self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
+        super().__init__("total", self._recorder(watch=watch), {})
         self._observers = Observers(partial(_MeterObserver, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str | Mapping[str, Any]] | None = None) -> Attachment:

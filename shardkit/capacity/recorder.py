@@ -35,15 +35,19 @@ Tags = tuple[tuple[str, str], ...]
 class Backlog:
     """The calls of a meter and its scopes that are not yet added up; for many threads."""
 
-    def __init__(self, *, window: float) -> None:
+    def __init__(self, *, window: float, watch: HotKeyWatch | None = None) -> None:
         self._part = part_of(window)
+        self._watch = watch
+        self._second: int | None = None
         self._calls: deque[tuple[Whole | Charge, float, tuple[Recorder, ...], Tags]] = deque()
         self._lock = threading.Lock()
 
     def put(self, call: Whole | Charge, now: float, recorders: tuple[Recorder, ...], tags: Tags) -> None:
         """Note a call, when it ended, who counts it, and its tags."""
         self._calls.append((call, now, recorders, tags))
-        if len(self._calls) >= _AT_ONCE:
+        # Warnings do not wait for the 64th call: a client may make few, large ones.
+        if len(self._calls) >= _AT_ONCE or (self._watch is not None and int(now) != self._second):
+            self._second = int(now)
             self.add_up()
 
     def add_up(self) -> None:
@@ -72,20 +76,33 @@ class Backlog:
             for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
+        if self._watch is not None:
+            self._watch.report()
 
 
 class Recorder:
     """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller."""
 
-    def __init__(self, backlog: Backlog, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        backlog: Backlog,
+        *,
+        max_keys: int,
+        window: float,
+        clock: Callable[[], float],
+        watch: HotKeyWatch | None = None,
+    ) -> None:
         self.backlog = backlog
         self.clock = clock
+        self._watch = watch
         self._lock = threading.Lock()
         self._tally = Tally(max_keys=max_keys, window=window)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
         with self._lock:
             self._tally.add(charge, now, tags)
+            if self._watch is not None:
+                self._watch.look(self._tally, charge, now)
 
     def look_up(self, table: str, lookups: Iterable[tuple[KeyOfTable | None, str, float]]) -> None:
         """Add reads of a cached table."""
@@ -99,40 +116,3 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-
-
-class WatchedBacklog(Backlog):
-    """A backlog that also adds up at the first call of each second, and reports what the watch found.
-
-    Without this, the calls of a client that makes few, large ones would wait for the 64th.
-    """
-
-    def __init__(self, *, window: float, watch: HotKeyWatch) -> None:
-        super().__init__(window=window)
-        self._watch = watch
-        self._second: int | None = None
-
-    def put(self, call: Whole | Charge, now: float, recorders: tuple[Recorder, ...], tags: Tags) -> None:
-        super().put(call, now, recorders, tags)
-        if int(now) != self._second:
-            self._second = int(now)
-            self.add_up()
-
-    def add_up(self) -> None:
-        super().add_up()
-        self._watch.report()
-
-
-class WatchedRecorder(Recorder):
-    """A recorder whose tally is watched."""
-
-    def __init__(
-        self, backlog: Backlog, *, watch: HotKeyWatch, max_keys: int, window: float, clock: Callable[[], float]
-    ) -> None:
-        super().__init__(backlog, max_keys=max_keys, window=window, clock=clock)
-        self._watch = watch
-
-    def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
-        with self._lock:
-            self._tally.add(charge, now, tags)
-            self._watch.look(self._tally, charge, now)
