@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -68,8 +67,8 @@ class Attached(Attachment):
     observer: ClientObserver
     table: str | None
     keys: Mapping[str, str]
-    key: KeyValue
-    described: Mapping[str, Sharding]
+    key: KeyValue = None
+    described: Mapping[str, Sharding] = field(default_factory=dict)
     is_part: IsPart | None = None
 
     def detach(self) -> None:
@@ -92,21 +91,12 @@ class ClientObserver(Observer):
         self._keys: Mapping[str, str] = {}
         self._described: Mapping[str, Sharding] = {}
 
-    def attach(
-        self,
-        table: str | None,
-        keys: Mapping[str, str],
-        key: KeyValue,
-        described: Mapping[str, Sharding],
-        is_part: IsPart | None,
-    ) -> Attached:
-        attached = Attached(self, table, keys, key, described, is_part)
+    def attach(self, attached: Attached) -> None:
         with self._changing:
             self._set((*self._attached, attached))
             client = self._client()
             if client is not None:
                 observe(client, self)
-        return attached
 
     def detach(self, attached: Attached) -> None:
         """Remove an attachment; calls under way are seen to their end."""
@@ -138,20 +128,15 @@ class Observers:
         self._lock = threading.Lock()
         self._observers: WeakKeyDictionary[Any, ClientObserver] = WeakKeyDictionary()
 
-    def attach(
-        self,
-        client: Any,
-        table: str | None,
-        keys: Mapping[str, str],
-        key: KeyValue = None,
-        described: Mapping[str, Sharding] = MappingProxyType({}),
-        is_part: IsPart | None = None,
-    ) -> Attached:
+    def attach(self, client: Any, table: str | None, keys: Mapping[str, str], **more: Any) -> Attached:
+        """Attach to a client; ``more`` are the other fields of an attachment."""
         with self._lock:
             observer = self._observers.get(client)
             if observer is None:
                 observer = self._observers[client] = self._make(client)
-        return observer.attach(table, keys, key, described, is_part)
+        attached = Attached(observer, table, keys, **more)
+        observer.attach(attached)
+        return attached
 
 
 def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:

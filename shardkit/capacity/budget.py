@@ -136,12 +136,12 @@ class CapacityBudget:
         events = events_of_session(target)
         if events is not None:
             _check_known(key, None, keys)
-            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys, key))
+            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys, key=key))
         client, table, keys = target_of(target, keys, describe=key is not None)
         # The calls of a ShardedTable bring the name of its partition key.
         if not hasattr(target, "runner"):
             _check_known(key, table, keys)
-        return self._observers.attach(client, table, keys, key, is_part=parts_of(target))
+        return self._observers.attach(client, table, keys, key=key, is_part=parts_of(target))
 
 
 def _pace(side: Kind, units: Any, burst: float, now: float) -> Pace:
