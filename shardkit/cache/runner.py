@@ -38,27 +38,22 @@ _log = logging.getLogger("shardkit")
 
 
 class _AnyCacheRunner:
-    def __init__(
-        self,
-        source: CachedSource,
-        options: CacheOptions,
-        rng: random.Random | None,
-        *,
-        is_async: bool,
-    ) -> None:
+    _is_async: bool
+
+    def __init__(self, source: CachedSource, options: CacheOptions, rng: random.Random | None = None) -> None:
         self.source = source
         self.store: Store = MemoryStore(options.max_bytes) if options.max_bytes is not None else options.store
-        if self.store.shared and self.store.is_async != is_async:
+        if self.store.shared and self.store.is_async != self._is_async:
             raise ConfigurationError(
-                f"store: must have {'an asyncio' if is_async else 'a sync'} client for this table, got {self.store!r}; "
-                "give one of the other kind"
+                f"store: must have {'an asyncio' if self._is_async else 'a sync'} client for this table, got "
+                f"{self.store!r}; give one of the other kind"
             )
         prefix = f"shardkit:{source.client.meta.region_name}:{source.named}:".encode()
         self.cache = TableCache(
             options,
             not self.store.shared and source.is_part is None,
             draw_from(rng),
-            asyncio.Event if is_async else threading.Event,
+            asyncio.Event if self._is_async else threading.Event,
             self.store.writes_of(prefix),
             prefix,
         )
@@ -121,14 +116,8 @@ class _AnyCacheRunner:
 class CacheRunner(_AnyCacheRunner):
     """Carries out programs in the caller's thread, and what can wait in others."""
 
-    def __init__(
-        self,
-        source: CachedSource,
-        options: CacheOptions,
-        rng: random.Random | None = None,
-    ) -> None:
-        super().__init__(source, options, rng, is_async=False)
-        self._pools: dict[int, Executor] = {}  # by process
+    _is_async = False
+    _pool: tuple[int, Executor] | None = None  # and of which process
 
     def reads(self) -> CachedReads:
         """Return the reads of the table, after at most one DescribeTable."""
@@ -176,10 +165,10 @@ class CacheRunner(_AnyCacheRunner):
     def later(self, run: Callable[[], None]) -> None:
         """Run something in the background."""
         process = os.getpid()
-        if process not in self._pools:
-            self._pools = {process: ThreadPoolExecutor(_REFRESHES, thread_name_prefix="shardkit-cache")}
+        if self._pool is None or self._pool[0] != process:
+            self._pool = process, ThreadPoolExecutor(_REFRESHES, thread_name_prefix="shardkit-cache")
         with suppress(RuntimeError):  # the interpreter ends, or has no thread left: the copy stays as it is
-            self._pools[process].submit(contextvars.copy_context().run, run)
+            self._pool[1].submit(contextvars.copy_context().run, run)
 
     def _quietly(self, program: CacheProgram[Any]) -> None:
         try:
@@ -201,13 +190,10 @@ class CacheRunner(_AnyCacheRunner):
 class AsyncCacheRunner(_AnyCacheRunner):
     """Carries out programs in the caller's task, and what can wait in others."""
 
-    def __init__(
-        self,
-        source: CachedSource,
-        options: CacheOptions,
-        rng: random.Random | None = None,
-    ) -> None:
-        super().__init__(source, options, rng, is_async=True)
+    _is_async = True
+
+    def __init__(self, source: CachedSource, options: CacheOptions, rng: random.Random | None = None) -> None:
+        super().__init__(source, options, rng)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._unsettled: set[asyncio.Future[None]] = set()
 

@@ -121,22 +121,18 @@ def _source(
     table: Any, runner: Runner | AsyncRunner | None, load: Callable[..., Any], names: Callable[[], Any]
 ) -> CachedSource:
     programs, name = None if runner is None else runner.programs, table_name(table.name)
+    # Of an object with a table's methods, it is not known how many tables it has.
+    is_part = programs.is_part if programs is not None else lambda table: table.startswith(f"{name}-")
     return CachedSource(
         client=table.meta.client,
         name=name,
         named=table.name,
-        is_part=_parts(name, programs),
+        is_part=is_part,
         load=load,
         names=names,
         shardings={} if programs is None else programs.shardings,
         form=PYTHON_VALUES,
     )
-
-
-def _parts(name: str, programs: Programs | None) -> Callable[[str], bool] | None:
-    """Return whether a table is one of those that a table is made of, as a function; None: it is one table."""
-    # Of an object with a table's methods, it is not known how many tables it has.
-    return programs.is_part if programs is not None else lambda table: table.startswith(f"{name}-")
 
 
 def _batch(runner: Runner | AsyncRunner, keys: Any, **options: Any) -> Program[Response]:

@@ -117,8 +117,9 @@ def test_a_mark_that_did_not_reach_the_server_is_left_later(fleet: Fleet, monkey
     assert "Item" not in fleet.other.get_item(Key=BOOK)
     fleet.clock.now = 1.1
     fleet.one.put_item(Item=BOOK | {"Id": 2})
-    for pool in fleet.one._runner._pools.values():  # noqa: SLF001 - it is left in the background
-        pool.shutdown()
+    pool = fleet.one._runner._pool  # noqa: SLF001 - it is left in the background
+    assert pool is not None
+    pool[1].shutdown()
     assert fleet.other.get_item(Key=BOOK)["Item"] == BOOK
     assert store.unmarked == 1
 
