@@ -22,7 +22,7 @@ from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.joining import joining, joining_async
 from shardkit.runtime.leases import check_requests
 from shardkit.runtime.targets import client_of_table
-from shardkit.runtime.transports import Transport, direct_options
+from shardkit.runtime.transports import DirectTransport, Transport, direct_options
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
@@ -84,6 +84,10 @@ class _Runner:
         self.client = client
         self.transport = transport
         self.concurrency: int = self.side_by_side(max_concurrency, "max_concurrency")
+        self._connect(shardings, direct_options(transport))
+
+    def _connect(self, shardings: Mapping[str, Sharding], options: DirectTransport | None) -> None:
+        raise NotImplementedError
 
     def side_by_side(self, given: int | None, name: str) -> int:
         """Return the number of concurrent requests: as given, or as many as botocore pools connections."""
@@ -116,20 +120,13 @@ class ClientRunner(_Runner):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(
-        self,
-        client: Any,
-        shardings: Mapping[str, Sharding],
-        max_concurrency: int | None,
-        transport: Transport = "client",
-    ) -> None:
-        super().__init__(client, shardings, max_concurrency, transport)
+    def _connect(self, shardings: Mapping[str, Sharding], options: DirectTransport | None) -> None:
         self._direct: DirectSender | None = None
-        if (options := direct_options(transport)) is not None:
+        if options is not None:
             from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
 
-            self._direct = DirectSender(client, shardings, options)
-        self.send = joining(through_client(client, shardings) if self._direct is None else self._direct.send)
+            self._direct = DirectSender(self.client, shardings, options)
+        self.send = joining(through_client(self.client, shardings) if self._direct is None else self._direct.send)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.RLock] = {}
@@ -201,20 +198,13 @@ class AsyncClientRunner(_Runner):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
-    def __init__(
-        self,
-        client: Any,
-        shardings: Mapping[str, Sharding],
-        max_concurrency: int | None,
-        transport: Transport = "client",
-    ) -> None:
-        super().__init__(client, shardings, max_concurrency, transport)
-        if (options := direct_options(transport)) is None:
-            self._send = joining_async(through_async_client(client, shardings))
+    def _connect(self, shardings: Mapping[str, Sharding], options: DirectTransport | None) -> None:
+        if options is None:
+            self._send = joining_async(through_async_client(self.client, shardings))
         else:
             from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
 
-            self._send = joining_async(AsyncDirectSender(client, shardings, options).send)
+            self._send = joining_async(AsyncDirectSender(self.client, shardings, options).send)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
