@@ -15,7 +15,7 @@ from shardkit.core.checks import check_count, check_progress
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import ConfigurationError, StagingError, brief
 from shardkit.runtime.own_call import OwnCall
-from shardkit.staging.manifest import Manifest, S3Folder, refused
+from shardkit.staging.manifest import Manifest, S3Folder
 from shardkit.staging.operations import Ask, Description, ExistingTable, ImportReport, NewTable, Stage
 
 LEAST_WRITE_UNITS = 1024
@@ -149,10 +149,8 @@ def _read(s3: Any, folder: S3Folder, table: str) -> Stage:
             f"manifest: {largest.key} has {largest.bytes:,} bytes; DynamoDB imports objects of at most "
             f"{_MOST_BYTES:,}: stage in smaller objects"
         )
-    try:
+    with folder.reached("read"):
         since = s3.head_object(Bucket=folder.bucket, Key=folder.manifest)["LastModified"]
-    except (BotoCoreError, ClientError) as error:
-        raise refused(folder, "read", error) from error
     return Stage(manifest, folder, table, since)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
@@ -50,16 +51,28 @@ class S3Folder:
     def _below(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
 
+    @contextmanager
+    def reached(self, done: str) -> Iterator[None]:
+        """Say of a request in this block that S3 refuses what the folder's objects could not be: ``done``."""
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise StagingError(
+                f"{self} cannot be {done}: {error}; check the bucket's name and region, the credentials and their "
+                "permissions"
+            ) from error
+
     def listed(self, s3: Any) -> dict[str, tuple[int, str]]:
         """Return the size and the ETag of each object of a stage's data.
 
         Cost: one ListObjectsV2 per 1,000 objects.
         """
-        return {
-            str(one["Key"]): (int(one["Size"]), str(one["ETag"]))
-            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.data)
-            for one in page.get("Contents", ())
-        }
+        with self.reached("listed"):
+            return {
+                str(one["Key"]): (int(one["Size"]), str(one["ETag"]))
+                for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.data)
+                for one in page.get("Contents", ())
+            }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +148,13 @@ class Manifest:
 
         Cost: one GetObject.
         """
-        try:
-            body = s3.get_object(Bucket=folder.bucket, Key=folder.manifest)["Body"].read()
-        except ClientError as error:
-            if code_of(error) in {"NoSuchKey", "404"}:
-                return None
-            raise refused(folder, "read", error) from error
-        except BotoCoreError as error:
-            raise refused(folder, "read", error) from error
+        with folder.reached("read"):
+            try:
+                body = s3.get_object(Bucket=folder.bucket, Key=folder.manifest)["Body"].read()
+            except ClientError as error:
+                if code_of(error) in {"NoSuchKey", "404"}:
+                    return None
+                raise
         try:
             return cls.from_dict(orjson.loads(body))
         except ValueError as error:
@@ -153,26 +165,20 @@ class Manifest:
 
     def write(self, s3: Any, folder: S3Folder) -> None:
         """Write it; from then on, the stage can be imported."""
-        try:
+        with folder.reached("written"):
             s3.put_object(
                 Bucket=folder.bucket,
                 Key=folder.manifest,
                 Body=orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2),
                 ContentType="application/json",
             )
-        except (BotoCoreError, ClientError) as error:
-            raise refused(folder, "written", error) from error
 
     def check(self, s3: Any, folder: S3Folder) -> None:
         """Raise StagingError if the objects in S3 are not those of the manifest, by key, size and ETag.
 
         Cost: one ListObjectsV2 per 1,000 objects.
         """
-        try:
-            found = folder.listed(s3)
-        except (BotoCoreError, ClientError) as error:
-            raise refused(folder, "listed", error) from error
-        if wrong := list(self._differences(found)):
+        if wrong := list(self._differences(folder.listed(s3))):
             more = f"; and {len(wrong) - _SHOWN:,} more" if len(wrong) > _SHOWN else ""
             raise StagingError(
                 f"manifest: the objects below s3://{folder.bucket}/{folder.data} are not those that were staged: "
@@ -189,10 +195,3 @@ class Manifest:
             elif (known[key].bytes, known[key].etag) != found[key]:
                 size, etag = found[key]
                 yield f"{key} has {size:,} bytes and ETag {etag}, not {known[key].bytes:,} and {known[key].etag}"
-
-
-def refused(folder: S3Folder, done: str, error: Exception) -> StagingError:
-    """Return the error for a request that S3 refused; ``done``: what the folder's objects could not be."""
-    return StagingError(
-        f"{folder} cannot be {done}: {error}; check the bucket's name and region, the credentials and their permissions"
-    )

@@ -9,10 +9,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from shardkit.bulk.sources.files import zstd
-from shardkit.staging.manifest import Compression, S3Folder, StagedObject, refused
+from shardkit.staging.manifest import Compression, S3Folder, StagedObject
 from shardkit.staging.spill import SLOTS, Kept, Run, read_slots, slot_bytes
 
 OBJECT_BYTES = 100_000_000
@@ -84,10 +82,8 @@ def upload(
     packed.append(compressor.flush())
     body = b"".join(packed)
     del packed
-    try:
+    with folder.reached("written"):
         answer = s3.put_object(Bucket=folder.bucket, Key=key, Body=body)
-    except (BotoCoreError, ClientError) as error:
-        raise refused(folder, "written", error) from error
     tell(read)
     made = StagedObject(key=key, items=items, bytes=len(body), raw_bytes=raw_bytes, etag=str(answer["ETag"]))
     return Written(made, units, read)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.sources.base import Source
 from shardkit.bulk.sources.sections import Section, SectionedSource
@@ -21,7 +20,7 @@ from shardkit.bulk.writes import Writes, drawn_by_key
 from shardkit.errors import ConfigurationError, StagingError
 from shardkit.runtime.tasks import Task, Tasks, Tell
 from shardkit.sharding.layout import Sharding
-from shardkit.staging.manifest import Compression, Manifest, S3Folder, refused
+from shardkit.staging.manifest import Compression, Manifest, S3Folder
 from shardkit.staging.shuffle import OBJECT_BYTES, SUFFIXES, Written, planned, upload
 from shardkit.staging.spill import MOST_FAILURES, RUN_BYTES, Spilled, spill
 from shardkit.staging.work import WorkFolder
@@ -211,10 +210,7 @@ def _staged_before(plan: StagePlan, manifest: Manifest, load_id: str) -> StageRe
 
 def _foreign(plan: StagePlan, load_id: str) -> dict[str, tuple[int, str]]:
     """Refuse objects that are not of this stage; return those that an earlier try has uploaded."""
-    try:
-        found = plan.folder.listed(plan.s3)
-    except (BotoCoreError, ClientError) as error:
-        raise refused(plan.folder, "listed", error) from error
+    found = plan.folder.listed(plan.s3)
     ours, suffix = _named(plan, load_id), SUFFIXES[plan.compression]
     if others := [key for key in found if not (key.startswith(ours) and key.endswith(suffix))]:
         raise StagingError(
@@ -260,7 +256,7 @@ def _spilled(
     how = (plan.sharding, load_id, plan.run_bytes)
     sections = plan.sections()
     if not sections:
-        yield _read_source(plan.source, *how, path(0), told)
+        yield _read_section(0, plan.source, *how, path(0), told)
         return
     work: list[Task] = [
         (_read_section, (number, section, *how, path(number)))
@@ -388,7 +384,7 @@ def _hash(form: Any) -> str:
 
 def _read_section(
     number: int,
-    section: Section,
+    section: Section | Source,
     sharding: Sharding,
     load_id: str,
     run_bytes: int,
@@ -396,25 +392,13 @@ def _read_section(
     tell: Tell,
 ) -> Spilled:
     writes = Writes(sharding, drawn_by_key(load_id))
+    records = section.read() if isinstance(section, Source) else section.records()
 
     def told(count: int) -> None:
         tell((number, count, section.bytes_read))
 
-    spilled = spill(number, section.records(), section.where, writes, path, told, run_bytes)
+    spilled = spill(number, records, section.where, writes, path, told, run_bytes)
     spilled.source_bytes = section.bytes_read
-    return spilled
-
-
-def _read_source(
-    source: Source, sharding: Sharding, load_id: str, run_bytes: int, path: Path | None, tell: Tell
-) -> Spilled:
-    writes = Writes(sharding, drawn_by_key(load_id))
-
-    def told(count: int) -> None:
-        tell((0, count, source.bytes_read))
-
-    spilled = spill(0, source.read(), source.where, writes, path, told, run_bytes)
-    spilled.source_bytes = source.bytes_read
     return spilled
 
 
