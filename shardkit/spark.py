@@ -253,7 +253,7 @@ def _read(config: ReadConfig, batches: Iterable[Any]) -> Iterator[Any]:
 def _column(name: str) -> Any:
     from pyspark.sql import functions  # noqa: PLC0415 - the platform's
 
-    return functions.col(f"`{name.replace('`', '``')}`")
+    return functions.col(_quoted(name))
 
 
 def _ordered(df: Any, last_by: str | Sequence[Any] | None) -> list[Any]:

@@ -174,7 +174,9 @@ class TransactWriteItem(TypedDict, total=False):
 # equal, and the stubs of the caller's Table may be of another version.
 
 
-class _Item(TypedDict):
+class ItemResponse(TypedDict):
+    """What a part of ``transact_get_items`` returns."""
+
     Item: NotRequired[dict[str, Any]]
 
 
@@ -199,7 +201,7 @@ class _Report(TypedDict):
     ResponseMetadata: ResponseMetadataTypeDef
 
 
-class GetItemResponse(_Item, _AnyReport):
+class GetItemResponse(ItemResponse, _AnyReport):
     """What ``get_item`` of both kinds of table returns."""
 
 
@@ -213,7 +215,7 @@ class PageResponse(_Page, _AnyReport):
     """What ``query`` and ``scan`` of both kinds of table return."""
 
 
-class ShardedGetItemResponse(_Item, _Report):
+class ShardedGetItemResponse(ItemResponse, _Report):
     """What ``ShardedTable.get_item`` returns."""
 
     Shard: NotRequired[int | None]
@@ -266,12 +268,6 @@ class TransactWriteItemsResponse(TypedDict):
     ConsumedCapacity: NotRequired[list[ConsumedCapacityTypeDef]]
     ItemCollectionMetrics: NotRequired[dict[str, list[ItemCollectionMetricsTableTypeDef]]]
     ResponseMetadata: ResponseMetadataTypeDef
-
-
-class ItemResponse(TypedDict):
-    """What a part of ``transact_get_items`` returns."""
-
-    Item: NotRequired[dict[str, Any]]
 
 
 class TransactGetItemsResponse(TypedDict):

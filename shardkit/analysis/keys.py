@@ -352,7 +352,7 @@ class Candidate:
         >>> candidate.uniformity.result().items, dict(candidate.without)
         (1, {('Date', 'missing'): 1})
 
-    Arguments and cost are those of ``KeyUniformity``.
+    The arguments are those of ``KeyUniformity``, and so is the cost.
 
     Attributes:
         uniformity: the counts of the items that have the key.
@@ -360,15 +360,13 @@ class Candidate:
             ``no UTF-8``, or the type of a value that cannot be a key (``BOOL``, ``NULL``, ``M``, ``L``, …).
     """
 
-    def __init__(
-        self, attributes: Sequence[str], *, times: Iterable[str] | None = None, max_keys: int = MAX_KEYS
-    ) -> None:
+    def __init__(self, attributes: Sequence[str], *, times: Iterable[str] | None = None) -> None:
         self.attributes: tuple[str, ...] = tuple(attributes)
         if not all(self.attributes) or len({*self.attributes}) < max(1, len(self.attributes)):
             raise ConfigurationError(
                 f"attributes: {','.join(self.attributes)!r} is not a key; give one attribute, or several, each once"
             )
-        self.uniformity = KeyUniformity(self.attributes, times=times, max_keys=max_keys)
+        self.uniformity = KeyUniformity(self.attributes, times=times)
         self.without: Counter[tuple[str, str]] = Counter()
 
     def add(self, item: Mapping[str, Any], size: int) -> Key | None:

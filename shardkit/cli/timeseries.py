@@ -90,8 +90,8 @@ def _read(config: str) -> dict[str, Any]:
         "period": _length(given),
         "time_format": given.choice("time_format", "iso", get_args(TimeFormat)),
         "schema": {} if schema is None else schema.all(),
-        "hot": _throughput(given, "hot"),
-        "cold": _throughput(given, "cold") if "cold" in given else None,
+        "hot": _throughput(given.table("hot")),
+        "cold": _throughput(given.table("cold")) if "cold" in given else None,
         "keep": given.count("keep", None, "periods that have ended", least=0, most=1_000_000),
         "delete": given.flag("delete", default=False),
         "archive": given.text("archive", None),
@@ -122,23 +122,16 @@ def _length(given: Entries) -> Any:
 
 def _duration(given: Entries, name: str, problems: list[str]) -> timedelta | None:
     text = given.text(name, None, "a duration (90m, 6h, 1d)")
-    return None if text is None else _seconds(name, text, problems)
-
-
-def _seconds(name: str, text: str, problems: list[str]) -> timedelta:
     try:
-        return timedelta(seconds=seconds_of(name, text))
+        return None if text is None else timedelta(seconds=seconds_of(name, text))
     except ConfigurationError as error:
         problems.append(str(error))
         return timedelta(days=1)
 
 
-def _throughput(given: Entries, name: str) -> Throughput:
-    part = given.table(name)
-    return Throughput() if part is None else _read_throughput(part)
-
-
-def _read_throughput(part: Entries) -> Throughput:
+def _throughput(part: Entries | None) -> Throughput:
+    if part is None:
+        return Throughput()
     units: dict[str, Any] = {each: part.count(each, None, "units a second", most=_MOST) for each in _UNITS}
     table_class = cast("TableClass", part.choice("table_class", "STANDARD", get_args(TableClass)))
     indexes = part.table("indexes")
@@ -147,7 +140,7 @@ def _read_throughput(part: Entries) -> Throughput:
     return Throughput(
         **units,
         table_class=table_class,
-        indexes={name: _read_throughput(table) for name, table in tables.items() if table is not None},
+        indexes={name: _throughput(table) for name, table in tables.items() if table is not None},
     )
 
 

@@ -80,9 +80,9 @@ def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
 def _way(own: Entries | None, top: Entries) -> Way:
     """Read a way; the parts that it leaves out are those of the scenario."""
 
-    def part(name: str, *, needed: bool = False) -> Entries | None:
+    def part(name: str) -> Entries | None:
         found = None if own is None else own.table(name)
-        return top.table(name, needed=needed) if found is None else found
+        return top.table(name) if found is None else found
 
     base = top.table("table", needed=True)
     table = part("table")
