@@ -444,7 +444,6 @@ def _arrow_scalars() -> Mapping[str, Any]:
 
 
 def _ddl(schema: Any) -> str:
-    """Return an inferred schema as DDL."""
     return ", ".join(f"{_quoted(field.name)} {_ddl_type(field.type)}" for field in schema)
 
 

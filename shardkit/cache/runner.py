@@ -124,7 +124,6 @@ class CacheRunner(_AnyCacheRunner):
         return self._known or self.describe(self.source.names())
 
     def run(self, program: Callable[[CachedReads], CacheProgram[T]]) -> T:
-        """Run a program to its result."""
         return self._run(program(self.reads()))
 
     def _run(self, program: CacheProgram[T]) -> T:
@@ -163,7 +162,6 @@ class CacheRunner(_AnyCacheRunner):
         return [None] * len(step.keys)
 
     def later(self, run: Callable[[], None]) -> None:
-        """Run something in the background."""
         process = os.getpid()
         if self._pool is None or self._pool[0] != process:
             self._pool = process, ThreadPoolExecutor(_REFRESHES, thread_name_prefix="shardkit-cache")
@@ -202,7 +200,6 @@ class AsyncCacheRunner(_AnyCacheRunner):
         return self._known or self.describe(await self.source.names())
 
     async def run(self, program: Callable[[CachedReads], CacheProgram[T]]) -> T:
-        """Run a program to its result."""
         reads = await self.reads()
         if self._unsettled:  # writes that ended before the names of the key were known
             await asyncio.wait(self._unsettled)
@@ -257,7 +254,6 @@ class AsyncCacheRunner(_AnyCacheRunner):
         return await answer if inspect.isawaitable(answer) else answer
 
     def later(self, run: Awaitable[None]) -> asyncio.Future[None]:
-        """Run something in the background."""
         task = asyncio.ensure_future(run)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -141,7 +141,6 @@ def backfill(
 def index_strategy(
     source: str | None, attribute: str | None, by: str | None, shards: int | None, strategy: str | None
 ) -> Strategy:
-    """Return the strategy of the index."""
     given = {"--source": source, "--attribute": attribute, "--by": by, "--shards": shards}
     if strategy is not None:
         if more := [name for name, value in given.items() if value is not None]:

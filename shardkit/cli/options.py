@@ -185,7 +185,6 @@ def rate_of(text: str | None) -> float | str | None:
 
 
 def parsed_toml(option: str, path: str) -> dict[str, Any]:
-    """Return the contents of a TOML file."""
     file = Path(path)
     if file.exists() and not (file.is_file() and file.stat().st_size <= _MOST_BYTES):
         raise ConfigurationError(f"{option}: {path} is not a file of at most {_MOST_BYTES:,} bytes; give a TOML file")

@@ -37,7 +37,6 @@ class Mapped(ReshardSteps):
         }
 
     def create(self) -> Done:
-        """Create the map."""
         move = self.strategies()
         self.check(move)
         old = move.old

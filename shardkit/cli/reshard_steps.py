@@ -140,7 +140,6 @@ class ReshardSteps:
             raise ConfigurationError(_refused(sorted(hiding)))
 
     def options(self, *names: str) -> Any:
-        """Return the options of a pass."""
         more = {"write_units": rate_of(self.given["write_units"]), "journal": self.given["journal"]}
         read_units, progress = self.given["read_units"], self._progress.update
         return {"read_units": read_units, "progress": progress, **{name: more[name] for name in names}}

@@ -107,7 +107,6 @@ def is_throttle(error: BaseException) -> bool:
 
 
 def is_throttle_code(code: str | None) -> bool:
-    """Return whether an error code is a throttle's."""
     return code in _THROTTLES
 
 

@@ -74,7 +74,6 @@ class DirectSender:
         return None if found is None else (_connections(self._client, found[0], self._options), found[1])
 
     def send(self, request: Send) -> Answer:
-        """Send a request and return its answer."""
         found = self.exchange(request)
         if found is not None:
             with suppress(UnusualClientError):

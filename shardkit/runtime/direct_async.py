@@ -36,7 +36,6 @@ class AsyncDirectSender:
         self._exchanges = Exchanges(client, shardings, options)
 
     async def send(self, request: Send) -> Answer:
-        """Send a request and return its answer."""
         found = self._exchanges.of(request)
         if found is not None:
             url, exchange = found

@@ -475,7 +475,6 @@ def call_in(context: Mapping[str, Any]) -> Call | None:
 
 
 def unobserve(client: Any, observer: Observer) -> None:
-    """Remove an observer."""
     handlers = _handlers(client)
     with _lock:
         handlers.observers = tuple(known for known in handlers.observers if known is not observer)

@@ -16,7 +16,7 @@ import pickle
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -202,14 +202,8 @@ class Processes:
                 daemon=True,
             )
             lines.append([line for line, _ in pairs])
-            with uninterrupted():
-                try:
-                    process.start()
-                except (AssertionError, RuntimeError) as error:
-                    raise ConfigurationError(
-                        f"processes={self._count}: this process cannot start others ({' '.join(str(error).split())}); "
-                        "load under `if __name__ == '__main__':`, and not in a process of a pool"
-                    ) from error
+            with starting(self._count):
+                process.start()
                 self._processes.append(process)
                 self._lines.update(dict.fromkeys(lines[-1], process))
             for _, line in pairs:
@@ -246,11 +240,7 @@ class Processes:
         self._threads.shutdown()
         for line in self._lines:
             line.close()
-        for process in self._processes:
-            process.join(_GRACE_SECONDS)
-            process.kill()
-            process.join()
-            process.close()
+        end(self._processes, _GRACE_SECONDS)
 
 
 def pickled(connect: Connect) -> bytes:
@@ -307,17 +297,32 @@ def _refusal(who: str, table: str, error: Exception) -> Exception:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def starting(processes: int) -> Iterator[None]:
     """Keep Ctrl-C, which goes to the whole process group, from a process that is started in this block."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # otherwise the first start does, which unblocks the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask: Any = getattr(signal, "pthread_sigmask", None)
+    before = None
+    if mask is not None:
+        resource_tracker.ensure_running()  # otherwise the first start does, which unblocks the signal
+        before = mask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
+    except (AssertionError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"processes={processes}: this process cannot start others ({' '.join(str(error).split())}); give it under "
+            "`if __name__ == '__main__':`, and not in a process of a pool"
+        ) from error
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if mask is not None:
+            mask(signal.SIG_SETMASK, before)
+
+
+def end(processes: Iterable[BaseProcess], grace: float) -> None:
+    """Wait for processes to end, each for ``grace`` seconds, and kill those that do not."""
+    for process in processes:
+        process.join(grace)
+        process.kill()
+        process.join()
+        process.close()
 
 
 # Code that runs in the processes.

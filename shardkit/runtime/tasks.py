@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from botocore.client import BaseClient
 
-from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.runtime.processes import Connect, alike, pickled, portable, uninterrupted
+from shardkit.errors import ShardkitError
+from shardkit.runtime.processes import Connect, alike, end, pickled, portable, starting
 
 Tell = Callable[[Any], None]
 """Tells the caller's process something while a task is under way."""
@@ -95,14 +95,8 @@ class Tasks:
         context = multiprocessing.get_context("spawn")
         line, theirs = context.Pipe()
         process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with uninterrupted():
-            try:
-                process.start()
-            except (AssertionError, RuntimeError) as error:
-                raise ConfigurationError(
-                    f"processes={self._count}: this process cannot start others ({' '.join(str(error).split())}); call "
-                    "it under `if __name__ == '__main__':`, and not in a process of a pool"
-                ) from error
+        with starting(self._count):
+            process.start()
             self._lines[line] = process
         theirs.close()
         return line
@@ -136,11 +130,7 @@ class Tasks:
         for line, process in self._lines.items():
             line.close()
             process.terminate()
-        for process in self._lines.values():
-            process.join(_GRACE_SECONDS)
-            process.kill()
-            process.join()
-            process.close()
+        end(self._lines.values(), _GRACE_SECONDS)
         self._lines.clear()
 
 
