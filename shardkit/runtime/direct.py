@@ -359,11 +359,7 @@ class DirectDriver(Loop[T]):
         with suppress(Empty):
             while True:
                 future = self._ended.get_nowait()
-                send = self._lent.pop(future, None)
-                if send is not None and future.cancelled():
-                    self._unsent.append(send)
-                elif send is not None:
-                    self._answered(send, future.result())
+                self._ended_with(self._lent.pop(future, None), future)
 
     def _proceed(self, flight: _Flight, connection: Connection, *, late: bool = False) -> None:
         raw: Raw | Exception | None

@@ -50,6 +50,12 @@ class Loop(Generic[T]):
     def _answered(self, send: Send, answer: Answer) -> None:
         self._machine.receive(send, answer, self._clock())
 
+    def _ended_with(self, send: Send | None, future: Future[Answer] | asyncio.Future[Answer]) -> None:
+        if send is not None and future.cancelled():
+            self._unsent.append(send)
+        elif send is not None:
+            self._answered(send, future.result())
+
     def _left(self, step: Wait, under_way: int) -> float | None:
         seconds = None if step.until is None else min(max(0.0, step.until - self._clock()), _LONGEST_WAIT)
         assert under_way or seconds is not None, "the machine waits for a response, but no request is in flight"
@@ -132,11 +138,7 @@ class Driver(Loop[T]):
                 future = self._ended.get(timeout=seconds)
             while True:
                 # None: close() added the future a second time.
-                send = self._under_way.pop(future, None)
-                if send is not None and future.cancelled():
-                    self._unsent.append(send)
-                elif send is not None:
-                    self._answered(send, future.result())
+                self._ended_with(self._under_way.pop(future, None), future)
                 future = self._ended.get_nowait()
         except Empty:
             return
@@ -213,11 +215,7 @@ class AsyncDriver(Loop[T]):
         while self._ended:
             task = self._ended.popleft()
             # None: close() cancelled the task.
-            send = self._under_way.pop(task, None)
-            if send is not None and task.cancelled():
-                self._unsent.append(send)
-            elif send is not None:
-                self._answered(send, task.result())
+            self._ended_with(self._under_way.pop(task, None), task)
 
     def _let_go(self) -> None:
         """Let requests whose answers are not needed run to their end: they consume units, which must be counted."""
