@@ -99,13 +99,7 @@ class SeriesPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        return {
-            "periods": [asdict(each) for each in self.periods],
-            "keep": self.keep,
-            "puts": self.puts,
-            "deletes": self.deletes,
-            "reasoning": [one.to_dict() for one in self.reasoning],
-        }
+        return {**asdict(self), "deletes": self.deletes}
 
 
 def plan_series(
