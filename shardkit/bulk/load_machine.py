@@ -222,17 +222,6 @@ class Load:
         """Accept and send no more: what is in flight is finished, everything else fails with this error."""
         self._stop((), error)
 
-    def fail_waiting(self, error: Exception) -> None:
-        """Fail everything that was not sent, for good."""
-        self._fail((*self._departures.drain(), *self._window.drain()), error)
-
-    def pass_waiting(self) -> None:
-        """Count everything that was not sent as written: deletes from a table that does not exist."""
-        writes = [*self._departures.drain(), *self._window.drain()]
-        self._window.failed(writes)
-        self._tally.written += len(writes)
-        self._results.written(writes)
-
     def settled(self) -> Settled:
         return self._results.settled()
 

@@ -8,13 +8,13 @@ nothing where no table is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from shardkit.bulk.load_machine import WINDOW, Load, LoadRoom
-from shardkit.bulk.report import BulkReport, BulkResult, LoadTally, Settled
-from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, Step, Wait
+from shardkit.bulk.load_machine import WINDOW, Load
+from shardkit.bulk.report import BulkResult, Settled
+from shardkit.bulk.writes import Write
+from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Send, Step, Wait
 from shardkit.errors import PeriodError
 from shardkit.sharding.layout import Sharding
 from shardkit.timeseries.control import is_missing, settled
@@ -22,136 +22,79 @@ from shardkit.timeseries.periods import Period
 from shardkit.timeseries.programs import SeriesPrograms
 
 
-class SeriesLoad:
-    """The machine, with the interface of a :class:`Load`."""
+class SeriesLoad(Load):
+    """The machine; its own window stays empty, and its own results are of the items that belong to no table."""
 
-    def __init__(
-        self,
-        programs: SeriesPrograms,
-        sharding: Sharding,
-        *,
-        workers: int,
-        window: int = WINDOW,
-        batch_writer: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, programs: SeriesPrograms, sharding: Sharding, *, window: int = WINDOW, **options: Any) -> None:
+        super().__init__(sharding, window=window, **options)
+        self.what = self.what.replace(" table", " time series")
         self._programs = programs
-        self._workers = workers
-        self._room = LoadRoom(window)
-        self._tally = LoadTally(sharding, batch_writer=batch_writer)
-        self._options = {
-            **options,
-            "workers": workers,
-            "window": window,
-            "batch_writer": batch_writer,
-            "room": self._room,
-            "tally": self._tally,
-        }
-        # Sends nothing: it has the results of the items that belong to no table.
-        self._refused = Load(sharding, **self._options)
-        self._loads: dict[Period, Load] = {}
-        self._turns = deque([self._refused])
-        self._closed_to: dict[Period, Exception] = {}
-        self._looking: dict[Period, Machine[bool]] = {}
-        self._to_put: set[Period] = set()
-        self._in_flight: dict[Send, Machine[Any]] = {}
-        self._closed = False
-        self.what = self._refused.what.replace(" table", " time series")
-        self.fatal: Exception | None = None
-        self.broken: Exception | None = None
+        self._options = {**options, "room": self._room, "tally": self._tally}
+        self._loads: dict[Period, _PeriodLoad] = {}
+        self._turns: deque[_PeriodLoad] = deque()
+        self._senders: dict[Send, _PeriodLoad] = {}
 
     @property
-    def room(self) -> int:
-        return 0 if self._closed else self._room.free
-
-    @property
-    def wants(self) -> bool:
-        return self.room > 0
-
-    @property
-    def ended(self) -> bool:
-        return self._closed and not self._in_flight and all(load.quiet for load in self._turns)
-
-    @property
-    def report(self) -> BulkReport:
-        return self._tally.report
+    def quiet(self) -> bool:
+        return super().quiet and not self._senders and all(load.quiet for load in self._turns)
 
     def put(self, item: Mapping[str, Any], place: Any = None) -> None:
-        self._add(Load.put, self._placed, item, place)
+        self._place(self._placed, Load.put, item, place)
 
     def delete(self, key: Mapping[str, Any], place: Any = None) -> None:
-        self._add(Load.delete, self._programs.key_to_delete, key, place)
+        self._place(self._programs.key_to_delete, Load.delete, key, place)
 
     def _placed(self, item: Mapping[str, Any]) -> tuple[Period, Mapping[str, Any]]:
         period = self._programs.period_to_store(item, "item")
         self._programs.tables.check_open(period)
-        self._to_put.add(period)
         return period, item
 
-    def _add(
+    def _place(
         self,
-        add: Callable[[Load, Mapping[str, Any], Any], None],
         placed: Callable[[Mapping[str, Any]], tuple[Period, Mapping[str, Any]]],
+        add: Callable[[Load, Mapping[str, Any], Any], None],
         given: Mapping[str, Any],
         place: Any,
     ) -> None:
         place = self._tally.items if place is None else place
+        if self.fatal is not None:
+            self.refuse(given, place, self.fatal)
+            return
         try:
             period, sent = placed(given)
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the load
             self.refuse(given, place, error)
             return
-        if (closed := self._closed_to.get(period)) is not None:
-            self.refuse(sent, place, closed)
-        else:
-            add(self._load_of(period), sent, place)
+        load = self._load_of(period)
+        if load.closed_by is not None:
+            self.refuse(sent, place, load.closed_by)
+            return
+        if not self._programs.tables.exists(period):
+            load.look(puts=add is Load.put)
+        add(load, sent, place)
 
-    def _load_of(self, period: Period) -> Load:
+    def _load_of(self, period: Period) -> _PeriodLoad:
         load = self._loads.get(period)
-        if load is None:
-            load = self._loads[period] = Load(self._programs.sharding_of(period), **self._options)
+        if load is None or load.fatal is not None:
+            if load is not None:
+                # Its table was deleted meanwhile: only its items fail; later ones look for the table again.
+                self._programs.tables.forget(period)
+            load = self._loads[period] = _PeriodLoad(self, self._programs, period, **self._options)
             self._turns.append(load)
-            if self.fatal is not None:
-                load.stop(self.fatal)
-        if self.fatal is None and not self._programs.tables.exists(period) and period not in self._looking:
-            self._looking[period] = ProgramMachine(self._looked_for(period))
         return load
 
-    def _looked_for(self, period: Period) -> Program[bool]:
-        """Return whether a period has a table; it is made if something is put there. Deletes alone need none."""
-        described = yield from settled(self._programs.series.table(period))
-        if described is None or described.get("TableStatus") == "DELETING":
-            if period not in self._to_put:
-                return False
-            self._programs.tables.check_creatable(period)
-            yield from self._programs.tables.created(period, to_fill=True)
-        self._programs.tables.remember(period)
-        return True
-
-    def refuse(self, record: Any, place: Any, error: Exception) -> None:
-        self._refused.refuse(record, place, error)
-
-    def skip(self) -> None:
-        self._tally.resumed += 1
-
-    def failed_before(self, count: int) -> None:
-        self._tally.failed_before = count
-
     def close(self, broken: Exception | None = None) -> None:
-        self._closed = True
-        self.broken = broken
+        super().close(broken)
         for load in self._turns:
             load.close()
 
-    def stop(self, error: Exception) -> None:
-        self._closed = True
-        self.fatal = self.fatal or error
-        self._looking.clear()
+    def _stop(self, writes: Iterable[Write], error: Exception) -> None:
+        super()._stop(writes, error)
         for load in self._turns:
-            load.stop(self.fatal)
+            load.stop(error)
 
     def settled(self) -> Settled:
-        done, failed = [], []
+        done, failed = super().settled()
         for load in self._turns:
             some, others = load.settled()
             done += some
@@ -159,65 +102,95 @@ class SeriesLoad:
         return done, failed
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
-        if self.fatal is None:
-            self._heed_stops()
-        if (taken := self._taken(now)) is not None:
-            return taken
-        until = inf
-        if len(self._in_flight) < self._workers:
-            for machine, step in self._steps(now):
-                if isinstance(step, Send):
-                    self._in_flight[step] = machine
-                    return step
-                if isinstance(step, Done) and len(step.value):
-                    return step
-                if isinstance(step, Wait) and step.until is not None:
-                    until = min(until, step.until)
-            if (taken := self._taken(now)) is not None:
-                return taken
+        if self.has_results:
+            return super().next(now)
+        free = len(self._senders) < self._workers
+        alarms = []
+        self._turns.rotate(-1)
+        for load in self._turns:
+            if not load.has_results and (load.quiet or not free):
+                continue
+            step = load.next(now)
+            if isinstance(step, Send):
+                self._senders[step] = load
+                return step
+            if isinstance(step, Wait):
+                alarms += [] if step.until is None else [step.until]
+            elif len(step.value):
+                return step
         if self.wants or self.ended:
             return Done([])
-        return Wait(None if until == inf else until)
-
-    def _heed_stops(self) -> None:
-        """Stop everything if one of the loads has stopped, unless its table was deleted meanwhile."""
-        for period, load in [*self._loads.items()]:
-            if load.fatal is not None and is_missing(load.fatal):
-                # Only its items fail; later ones look for the table again.
-                self._programs.tables.forget(period)
-                del self._loads[period]
-        for load in self._turns:
-            if load.fatal is not None and not is_missing(load.fatal):
-                self.stop(load.fatal)
-                return
-
-    def _taken(self, now: float) -> Step[Sequence[BulkResult]] | None:
-        """Return the results of a load that has some."""
-        return next((load.next(now) for load in self._turns if load.has_results), None)
-
-    def _steps(self, now: float) -> Iterator[tuple[Machine[Any], Step[Any]]]:
-        """Yield the next step of everything that may send, each time beginning with another load."""
-        for period, looking in [*self._looking.items()]:
-            try:
-                step = looking.next(now)
-            except PeriodError as error:
-                self._closed_to[period] = error
-                self._loads[period].fail_waiting(error)
-            except Exception as error:  # noqa: BLE001 - it would be the same for every period
-                self.stop(error)
-                return
-            else:
-                if not isinstance(step, Done):
-                    yield looking, step
-                    continue
-                if not step.value:
-                    self._loads[period].pass_waiting()
-            del self._looking[period]
-        self._turns.rotate(-1)
-        unseen = {self._loads[period] for period in self._looking}
-        for load in [*self._turns]:
-            if not load.quiet and load not in unseen:
-                yield load, load.next(now)
+        return Wait(min(alarms, default=None))
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        self._in_flight.pop(send).receive(send, answer, now)
+        self._senders.pop(send).receive(send, answer, now)
+
+
+class _PeriodLoad(Load):
+    """The load into a period's table. It sends nothing else while it looks for the table."""
+
+    def __init__(self, whole: SeriesLoad, programs: SeriesPrograms, period: Period, **options: Any) -> None:
+        super().__init__(programs.sharding_of(period), **options)
+        self._whole = whole
+        self._tables = programs.tables
+        self._period = period
+        self._puts = False
+        self._looking: ProgramMachine[bool] | None = None
+        self._asked: Send | None = None
+        self.closed_by: PeriodError | None = None
+
+    def look(self, *, puts: bool) -> None:
+        """Look for the table, unless that is under way; it is made if something is put there."""
+        self._puts = self._puts or puts
+        if self._looking is None:
+            self._looking = ProgramMachine(self._looked_for())
+
+    def _stop(self, writes: Iterable[Write], error: Exception) -> None:
+        super()._stop(writes, error)
+        if self._whole.fatal is None and not is_missing(error):
+            self._whole.stop(error)
+
+    def _looked_for(self) -> Program[bool]:
+        """Return whether the table exists, or is made. Deletes alone need none."""
+        described = yield from settled(self._sharding.table)
+        if described is None or described.get("TableStatus") == "DELETING":
+            if not self._puts:
+                return False
+            self._tables.check_creatable(self._period)
+            yield from self._tables.created(self._period, to_fill=True)
+        self._tables.remember(self._period)
+        return True
+
+    def next(self, now: float) -> Step[Sequence[BulkResult]]:
+        if self._looking is not None and self.fatal is None and not self.has_results:
+            try:
+                step = self._looking.next(now)
+            except PeriodError as error:
+                self.closed_by = error
+                self._fail(self._unsent(), error)
+            except Exception as error:  # noqa: BLE001 - it would be the same for every period
+                self.stop(error)
+            else:
+                if not isinstance(step, Done):
+                    self._asked = step if isinstance(step, Send) else self._asked
+                    return step
+                if not step.value:
+                    self._pass()
+            self._looking = None
+        return super().next(now)
+
+    def _unsent(self) -> list[Write]:
+        return [*self._departures.drain(), *self._window.drain()]
+
+    def _pass(self) -> None:
+        """Count everything that was not sent as written: deletes from a table that does not exist."""
+        writes = self._unsent()
+        self._window.failed(writes)
+        self._tally.written += len(writes)
+        self._results.written(writes)
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        if self._looking is not None and send is self._asked:
+            self._looking.receive(send, answer, now)
+        else:
+            super().receive(send, answer, now)

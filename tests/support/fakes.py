@@ -21,7 +21,6 @@ from shardkit.bulk.load_machine import Load
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.sharding.layout import Sharding
-from shardkit.timeseries.load import SeriesLoad
 from tests.support.tables import described
 from tests.support.wire import STATUS, THROTTLE, error
 
@@ -172,7 +171,7 @@ class Answering(Protocol):
 
 
 def drive(
-    load: Load | SeriesLoad,
+    load: Load,
     source: Iterable[Any],
     service: Answering,
     rng: Random | None = None,

@@ -138,3 +138,25 @@ def test_failures_are_counted_over_all_tables(limit: int) -> None:
     assert load.fatal is not None
     assert f"more than max_failures={limit}" in str(load.fatal)
     assert len(results) == load.report.items
+
+
+def test_an_invalid_item_makes_no_table() -> None:
+    load, _ = a_series_load()
+    tables = Tables([])
+    (result,) = drive(load, [{"sk": "2016-03-09T00:00:00Z"}], tables)
+    assert "pk" in str(result.error)
+    assert tables.made == []
+
+
+def test_what_one_table_refuses_to_all_stops_every_load() -> None:
+    load, _ = a_series_load()
+
+    class Refusing(Tables):
+        def answer(self, send: Send, now: float) -> Answer:
+            if send.operation == "DescribeTable":
+                return client_error("AccessDeniedException")
+            return super().answer(send, now)
+
+    results = drive(load, times(["2016-02", "2016-03"] * 100), Refusing([]))
+    assert {str(result.error) for result in results} == {str(client_error("AccessDeniedException"))}
+    assert load.report.stopped == load.report.failed == 200
