@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -19,10 +19,8 @@ from shardkit.dynamodb.expressions.rewrite import build_conditions, updated_attr
 from shardkit.dynamodb.expressions.update import Setting, add_actions
 from shardkit.dynamodb.service_errors import check_fits
 from shardkit.dynamodb.units import add_consumed, table_name
-from shardkit.dynamodb.values import WireValue
 from shardkit.errors import (
     ConfigurationError,
-    CursorError,
     InvalidKeyError,
     PeriodError,
     UnsupportedExpressionError,
@@ -32,12 +30,13 @@ from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.get_many import find_many, lookups
 from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords, wire_request
 from shardkit.sharding.programs import Programs, listed_keys, no_request
-from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
+from shardkit.sharding.query.cursor import made_for
 from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.seam import Operations
 from shardkit.sharding.transactions import TRANSACTIONS, parts_of
 from shardkit.strategies import Strategy
 from shardkit.timeseries.control import is_missing
+from shardkit.timeseries.pages import WITHIN, Pages, starting
 from shardkit.timeseries.periods import Period, second_of
 from shardkit.timeseries.running import maintained
 from shardkit.timeseries.settings import Series
@@ -48,9 +47,6 @@ from shardkit.timeseries.tables import SeriesTables
 T = TypeVar("T")
 
 _MOST_TABLES = 2500  # of an account in a Region, unless AWS has raised that
-# Before a cursor's token: a period, and where the position is: within its table, after all its items, or before them.
-_WITHIN, _AFTER, _BEFORE = ".", "~", "_"
-_SIDES = {_WITHIN: 0, _AFTER: 1, _BEFORE: -1}
 
 
 class SeriesPrograms(Programs):
@@ -74,6 +70,7 @@ class SeriesPrograms(Programs):
         self.series = series
         self.is_part = lambda table: series.period_of_table(table) is not None
         self.tables = SeriesTables(series, clock)
+        self._pages = Pages(series, form)
         self._programs: dict[Period, Programs] = {}
 
     # Periods and their tables.
@@ -91,7 +88,7 @@ class SeriesPrograms(Programs):
                 self.form,
                 self.shardings,
                 self.indexes,
-                partial(Operations.described, cursor_period=f"{period}{_WITHIN}"),
+                partial(Operations.described, cursor_period=f"{period}{WITHIN}"),
             )
         return programs
 
@@ -127,19 +124,9 @@ class SeriesPrograms(Programs):
         yield from self.tables.existing()
         return self._sharding_of_all
 
-    def period_of(self, given: Any) -> Period | None:
-        """Return the period of an item or a key in the caller's form; None: it has no time."""
-        at = self.series.at
-        if not isinstance(given, Mapping) or given.get(at) is None:
-            return None
-        return self._period_at(self.form.item({at: given[at]})[at])
-
-    def _period_at(self, time: WireValue) -> Period:
-        return self.series.calendar.of(self.series.times.second(time))
-
     def period_to_store(self, given: Any, what: str) -> Period:
         """Return the period of an item or a key that must have a time."""
-        period = self.period_of(given)
+        period = self.series.period_of(given, self.form)
         if period is None:
             raise InvalidKeyError(
                 f"{self.series.at}: missing in the {what}; the table of time series {self.series.name!r} follows from "
@@ -218,7 +205,7 @@ class SeriesPrograms(Programs):
                     f"UpdateItem: changes {series.at!r}, from which the table of the item follows in time series "
                     f"{series.name!r}; delete the item and put it again"
                 )
-        if operation == "GetItem" and not within and self.period_of(key) is None:
+        if operation == "GetItem" and not within and self.series.period_of(key, self.form) is None:
             return None, params
         period = self.period_to_store(key, "key")
         if within or self._sharding_of_all.reads_keys or series.at in self._sharding_of_all.placed_by:
@@ -364,10 +351,11 @@ class SeriesPrograms(Programs):
     ) -> Program[Response]:
         periods, start, purpose = yield from self._to_query(params, shard)
 
-        def read(period: Period, asked: Params) -> Program[Response]:
-            return self.of(period).query(asked, shard=shard, return_shards=return_shards, fan_out=fan_out)
+        def read(period: Period, asked: Params) -> Program[Response | None]:
+            query = self.of(period).query(asked, shard=shard, return_shards=return_shards, fan_out=fan_out)
+            return self._if_exists(period, query)
 
-        return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
+        return (yield from self._pages.page(periods, start, purpose, params, read, return_shards=return_shards))
 
     def stream(
         self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOutOptions
@@ -376,7 +364,7 @@ class SeriesPrograms(Programs):
         begins = periods[0] if periods else None
 
         def opening(period: Period, left: int | None) -> Program[Any]:
-            asked = _from(params, start if period == begins else None)
+            asked = starting(params, start if period == begins else None)
             return self.of(period).stream(asked, shard, max_items=left, fan_out=fan_out)
 
         return QueryOfPeriods(periods, opening, table=self.series.table, max_items=max_items)
@@ -384,13 +372,12 @@ class SeriesPrograms(Programs):
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         purpose = made_for(self.table, params.get("IndexName"), "scan")
         existing = yield from self.tables.existing()
-        given = params.get("ExclusiveStartKey")
-        periods, start = self._after(given, existing, purpose, f"a Scan of {self.table!r}", lambda _: True)
+        periods, start = self._pages.left(params, existing, purpose, f"a Scan of {self.table!r}")
 
-        def read(period: Period, asked: Params) -> Program[Response]:
-            return self.of(period).scan(asked, return_shards=return_shards)
+        def read(period: Period, asked: Params) -> Program[Response | None]:
+            return self._if_exists(period, self.of(period).scan(asked, return_shards=return_shards))
 
-        return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
+        return (yield from self._pages.page(periods, start, purpose, params, read, return_shards=return_shards))
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOutOptions) -> Program[StreamOfPeriods]:
         periods = yield from self.tables.existing()
@@ -413,19 +400,17 @@ class SeriesPrograms(Programs):
             # If no table can have such items, ask one all the same: the service checks the request.
             periods = [*filter(touches, existing)] or existing[-1:]
         if not periods:  # nothing is sent, so the request is checked here
-            QueryPlan.of(self._sharding_of_all, _from(params, None), shard=shard)
-        descending = params.get("ScanIndexForward") is False
-        if descending:
+            QueryPlan.of(self._sharding_of_all, starting(params, None), shard=shard)
+        if params.get("ScanIndexForward") is False:
             periods.reverse()
-        given, what = params.get("ExclusiveStartKey"), f"time series {self.table!r}"
-        periods, start = self._after(given, periods, purpose, what, touches, descending=descending)
+        periods, start = self._pages.left(params, periods, purpose, f"time series {self.table!r}", touches)
         return periods, start, purpose
 
     def _named_by(self, condition: KeyCondition) -> Period | None:
         """Return the one period that a condition on a single time can touch; None: it has no such time."""
         time = condition.equals.get(self.series.at)
         try:
-            return None if time is None else self._period_at(time)
+            return None if time is None else self.series.period_at(time)
         except InvalidKeyError:
             return None
 
@@ -438,103 +423,6 @@ class SeriesPrograms(Programs):
             return lambda _: True
         term = condition.range[1]
         return lambda period: times.can_touch(period, term)
-
-    def _after(
-        self,
-        given: Any,
-        periods: Sequence[Period],
-        purpose: str,
-        what: str,
-        touches: Callable[[Period], bool],
-        *,
-        descending: bool = False,
-    ) -> tuple[list[Period], Any]:
-        """Return the periods that are left to read after a cursor, and where to start in the first of them."""
-        if given is None:
-            return [*periods], None
-        start, side = given, 0
-        if is_token(given, self.form):
-            token = token_in(given, self.form)
-            mark = next((mark for mark in token if mark in _SIDES), "")
-            name, _, rest = token.partition(mark or _WITHIN)
-            period = self.series.calendar.named(name) if mark else None
-            if period is None:
-                raise CursorError(
-                    f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged, or not of time series {self.table!r}; "
-                    "pass LastEvaluatedKey unchanged"
-                )
-            side = _SIDES[mark]
-            if side:
-                Cursor.read({"shardkit": rest}, purpose, what)
-                start = None
-        else:
-            period = self.period_of(given)
-            if period is None:
-                raise CursorError(
-                    f"ExclusiveStartKey: {given!r:.200} has no {self.series.at!r}, so its table is unknown; pass "
-                    "LastEvaluatedKey unchanged"
-                )
-        if not touches(period):
-            raise CursorError(
-                f"ExclusiveStartKey: the cursor is in period {period}, outside the key condition of this Query on "
-                f"{what}; start the read again"
-            )
-        position = period.number, side
-        left = [one for one in periods if ((one.number, 0) <= position if descending else (one.number, 0) >= position)]
-        # Its table may have been deleted since: go on with the next one.
-        return left, start if left[:1] == [period] else None
-
-    def _page(
-        self,
-        periods: Sequence[Period],
-        start: Any,
-        purpose: str,
-        params: Params,
-        read: Callable[[Period, Params], Program[Response]],
-        *,
-        return_shards: bool,
-    ) -> Program[Response]:
-        left: Any = params.get("Limit")
-        counted = isinstance(left, int)
-        lists = ["Items", "Shards"] if return_shards else ["Items"]
-        page: Response = {} if params.get("Select") == "COUNT" else {name: [] for name in lists}
-        page |= {"Count": 0, "ScannedCount": 0, "ResponseMetadata": no_request()}
-        for place, period in enumerate(periods):
-            asked = _from({**params, "Limit": left} if counted else params, None if place else start)
-            more = yield from self._if_exists(period, read(period, asked))
-            if more is None:
-                continue
-            self._add(page, more)
-            if "LastEvaluatedKey" in more:
-                page["LastEvaluatedKey"] = more["LastEvaluatedKey"]
-                return page
-            if counted:
-                left -= more["ScannedCount"]
-            full = left <= 0 if counted else more["ScannedCount"] > 0
-            if full and place + 1 < len(periods):
-                # The next table may be deleted, or another one made before it, until the cursor is used.
-                mark = _AFTER if period < periods[place + 1] else _BEFORE
-                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, f"{period}{mark}", self.form)
-                return page
-        return page
-
-    def _add(self, page: Response, more: Response) -> None:
-        for name in ("Count", "ScannedCount"):
-            page[name] += more[name]
-        for name in ("Items", "Shards"):
-            if name in more:
-                page[name] += more[name]
-        if "ShardErrors" in more:
-            page["ShardErrors"] = {**page.get("ShardErrors", {}), **more["ShardErrors"]}
-        if "ConsumedCapacity" in more:
-            page["ConsumedCapacity"] = self._added(page.get("ConsumedCapacity"), more["ConsumedCapacity"])
-        page["ResponseMetadata"] = more["ResponseMetadata"]
-
-
-def _from(params: Params, start: Any) -> dict[str, Any]:
-    """Return a request that starts somewhere else."""
-    rest = {name: value for name, value in params.items() if name != "ExclusiveStartKey"}
-    return rest if start is None else {**rest, "ExclusiveStartKey": start}
 
 
 def _conditional(params: Params) -> bool:

@@ -10,7 +10,9 @@ from typing import Any, Literal, get_args
 
 from shardkit.core.checks import check_count, check_number, did_you_mean
 from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, brief
+from shardkit.sharding.form import Form
 from shardkit.timeseries.periods import Calendar, Period, PeriodLength, TimeFormat, Times, second_of
 
 TableClass = Literal["STANDARD", "STANDARD_INFREQUENT_ACCESS"]
@@ -318,6 +320,15 @@ class Series:
         """Return the period of a table; None: the table is not one of this series."""
         prefix = f"{self.name}-"
         return self.calendar.named(table.removeprefix(prefix)) if table.startswith(prefix) else None
+
+    def period_of(self, given: Any, form: Form) -> Period | None:
+        """Return the period of an item or a key in the caller's form; None: it has no time."""
+        if not isinstance(given, Mapping) or given.get(self.at) is None:
+            return None
+        return self.period_at(form.item({self.at: given[self.at]})[self.at])
+
+    def period_at(self, time: WireValue) -> Period:
+        return self.calendar.of(self.times.second(time))
 
     def current(self, now: datetime) -> Period:
         return self.calendar.of(second_of("now", now))

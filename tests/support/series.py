@@ -151,9 +151,10 @@ def check_reads_like_one_table(series: TimeSeries, plain: Table, case: Case) -> 
     query = case.query(pk)
     expected: list[Item] = plain.query(**query)["Items"]
     if case.index == "by-size":
+        programs = programs_of(series)
 
         def sizes(items: list[Item]) -> list[tuple[Any, Any]]:
-            return [(programs_of(series).period_of(item), item["Size"]) for item in items]
+            return [(programs.series.period_of(item, programs.form), item["Size"]) for item in items]
 
         assert sorted(sizes(expected), reverse=case.descending) == sizes([*series.query_items(**query)])
     else:
