@@ -109,8 +109,8 @@ SERIES_TEXTS = {
     'TimeSeries(\n            boto3.resource("dynamodb"),': "TimeSeries(\n            client,",
     "target: A boto3 resource or client.": "target: An aiobotocore client, or an aioboto3 resource.",
     "if is_async(client):": "if not is_async(client):",
-    "target: must be a boto3 resource or client, got {target!r:.100}; use shardkit.aio for an async one": (
-        "target: must be an aiobotocore client or aioboto3 resource, got {target!r:.100}; "
+    "target: must be a boto3 resource or client, got {brief(target)}; use shardkit.aio for an async one": (
+        "target: must be an aiobotocore client or aioboto3 resource, got {brief(target)}; "
         'use "\n                "shardkit.TimeSeries for one of boto3'
     ),
 }

@@ -215,9 +215,14 @@ class ShareEndedError(CapacityBudgetError):
     """A request was not sent, because the process's share of a budget had ended when it was about to go."""
 
 
-def brief(value: Any) -> str:
-    """Return a short text of a value for a message; functions by name."""
+_MOST_BITS = 1000
+
+
+def brief(value: Any, most: int = 100) -> str:
+    """Return a text of a value for a message, of so many characters at the most; functions by name."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"<int of {value.bit_length()} bits>"
     try:
-        return f"{getattr(value, '__qualname__', None) or repr(value):.100}"
-    except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits
+        return f"{getattr(value, '__qualname__', None) or repr(value):.{most}}"
+    except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits, in a list too
         return f"<{type(value).__name__} too long, or nested too deep, to print>"

@@ -29,6 +29,7 @@ from shardkit.errors import (
     ShardkitError,
     ShardQueryError,
     UnsupportedOperationError,
+    brief,
 )
 from shardkit.runtime.client_error import as_client_error
 from shardkit.runtime.hooks import Answered, LogicalCall, answered, restore, rewrite
@@ -211,7 +212,7 @@ class _Given:
     ) -> _Given:
         if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) and name for name in tables):
             raise ConfigurationError(
-                f"tables: must map table names to strategies, got {tables!r:.200}; "
+                f"tables: must map table names to strategies, got {brief(tables, 200)}; "
                 'for example {"Orders": CalculatedSuffix("OrderId", shards=200)}, or {"Orders": Unsharded()} for a '
                 "table that only has a cache or sharded indexes"
             )
@@ -221,15 +222,15 @@ class _Given:
         for name, what in (("indexes", "indexes with strategies"), ("key_schemas", "key schemas")):
             if not isinstance(of_tables[name], Mapping) or of_tables[name].keys() - tables.keys():
                 raise ConfigurationError(
-                    f"{name}: must map names of tables= ({sorted(tables)}) to {what}, got {of_tables[name]!r:.200}"
+                    f"{name}: must map names of tables= ({sorted(tables)}) to {what}, got {brief(of_tables[name], 200)}"
                 )
         if max_concurrency is not None:
             check_side_by_side("max_concurrency", max_concurrency)
         caches = {} if cache is None else cache
         if not isinstance(caches, Mapping) or caches.keys() - tables.keys() or not _all_options(caches.values()):
             raise ConfigurationError(
-                f"cache: must map names of tables= ({sorted(tables)}) to CacheOptions, got {cache!r:.200}; for example "
-                '{"Orders": CacheOptions(ttl=30, max_bytes=64_000_000)}'
+                f"cache: must map names of tables= ({sorted(tables)}) to CacheOptions, got {brief(cache, 200)}; for "
+                'example {"Orders": CacheOptions(ttl=30, max_bytes=64_000_000)}'
             )
         made = cls(
             dict(tables),

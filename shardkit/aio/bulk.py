@@ -13,7 +13,7 @@ from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Place, Record, Source
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.migrate.backfill import BackfillOptions, backfilling
 from shardkit.migrate.backfill_machine import BackfillReport
 from shardkit.passes.passes import run_async
@@ -95,7 +95,7 @@ async def backfill_index(table: ShardedTable, index: str, **options: Unpack[Back
     """
     if not isinstance(table, ShardedTable):
         raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; give one with indexes="
+            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; give one with indexes="
         )
     runner = table.runner
     return await run_async(runner, backfilling(runner, await runner.run(runner.programs.known()), index, options))
@@ -104,7 +104,7 @@ async def backfill_index(table: ShardedTable, index: str, **options: Unpack[Back
 def _check(table: Any, items: Items, options: LoadOptions) -> None:
     if not isinstance(table, ItemOperations):
         raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for an unsharded one, give "
+            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; for an unsharded one, give "
             "ShardedTable(client, Unsharded(), table_name='…'); for a table of boto3, use shardkit.bulk_load"
         )
     check_options(options, unsupported=("processes", "connect"))

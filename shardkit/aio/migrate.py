@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from shardkit.aio.table import ShardedTable
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.migrate.between import movable
 from shardkit.migrate.migrating import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
 from shardkit.migrate.move_plan import MovePlan
@@ -67,6 +67,6 @@ async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveR
 def _runner(table: Any) -> AsyncRunner:
     if not isinstance(table, ShardedTable):
         raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; give one whose strategy is a Resharding"
+            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; give one whose strategy is a Resharding"
         )
     return table.runner

@@ -14,7 +14,7 @@ from typing import Any, Unpack, cast
 
 from shardkit.aio.table import ItemOperations
 from shardkit.core.calls import explains_calls
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.runtime.transports import Transport
@@ -134,7 +134,7 @@ class TimeSeries(ItemOperations):
         client = client_of(target)
         if not is_async(client):
             raise ConfigurationError(
-                f"target: must be an aiobotocore client or aioboto3 resource, got {target!r:.100}; use "
+                f"target: must be an aiobotocore client or aioboto3 resource, got {brief(target)}; use "
                 "shardkit.TimeSeries for one of boto3"
             )
         series = Series(

@@ -70,8 +70,8 @@ class Columns:
         value = item.get(field.name)
         given = "is missing" if value is None else f"holds {brief(value)}, which is not of type {field.type}"
         return InvalidValueError(
-            f"item {key!r:.200}: column {field.name!r} {given} ({error}); give schema= another type for it (a string "
-            "holds every number as it is stored), or correct the item"
+            f"item {brief(key, 200)}: column {field.name!r} {given} ({error}); give schema= another type for it (a "
+            "string holds every number as it is stored), or correct the item"
         )
 
 

@@ -117,7 +117,7 @@ def _letters(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
             if letter is None and not _is_torn(line):
                 raise ConfigurationError(
                     f"dead_letters: {str(path)!r} is not a file of dead letters, and is left unchanged (it has "
-                    f"{line!r:.100}); give another path"
+                    f"{brief(line)}); give another path"
                 )
             yield line, letter
 

@@ -27,7 +27,7 @@ import orjson
 
 from shardkit.bulk.locked_file import LockedFile
 from shardkit.bulk.sources.base import Place
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 _FORMAT = "shardkit_journal"
 _VERSION = 1
@@ -265,4 +265,4 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
         for place, (was, is_now) in enumerate(zip(then, now, strict=True)):
             yield from _differences(was, is_now, f"{name}[{place}]")
     elif then != now:
-        yield f"{name} was {then!r:.100} and is {now!r:.100}"
+        yield f"{name} was {brief(then)} and is {brief(now)}"

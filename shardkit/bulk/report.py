@@ -13,7 +13,7 @@ from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.writes import Identity, Write
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons
-from shardkit.errors import ShardkitError
+from shardkit.errors import ShardkitError, brief
 from shardkit.sharding.layout import Sharding
 
 
@@ -269,7 +269,7 @@ def _counted(counts: Counter[Any], keys: Iterable[Any]) -> Counter[Any]:
 
 
 def _listed(keys: Iterable[Any]) -> str:
-    return ", ".join(f"{key!r:.60}" for key in keys)
+    return ", ".join(f"{brief(key, 60)}" for key in keys)
 
 
 class LoadResults:

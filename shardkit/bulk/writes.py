@@ -19,7 +19,7 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.templates import Templates
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
-from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
+from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError, brief
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import plain
@@ -196,7 +196,7 @@ class Writes:
             return shard
         if item is None:
             raise ShardUnknownError(
-                f"the shard of {dict(source)!r:.200} cannot be known from its key with {sharding.strategy!r}; "
+                f"the shard of {brief(dict(source), 200)} cannot be known from its key with {sharding.strategy!r}; "
                 "use delete_item() with Shard= or locate=True"
             )
         return self._drawn(key, source, place)

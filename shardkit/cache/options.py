@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.core.checks import check_number
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,6 @@ class CacheOptions:
         check_number("stale_if_throttled", self.stale_if_throttled, "seconds")
         if (self.store is None) == (self.max_bytes is None):
             raise ConfigurationError(
-                f"store, max_bytes: must have exactly one of them, got store={self.store!r:.100} and "
-                f"max_bytes={self.max_bytes!r:.100}; give, for example, max_bytes=64_000_000"
+                f"store, max_bytes: must have exactly one of them, got store={brief(self.store)} and "
+                f"max_bytes={brief(self.max_bytes)}; give, for example, max_bytes=64_000_000"
             )

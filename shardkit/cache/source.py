@@ -11,7 +11,7 @@ from boto3.resources.base import ServiceResource
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.units import table_name
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import AsyncRunner, Runner, draw_from, runner_of
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -60,7 +60,7 @@ def source_of(table: Any, key_schema: Mapping[str, Any] | None = None) -> Cached
     client = _client_of(table)
     if client is None or is_async(client):
         other = "; use shardkit.aio.CachedTable for an async one" if client is not None else ""
-        raise ConfigurationError(f"table: must be a boto3 Table or a ShardedTable, got {table!r:.100}{other}")
+        raise ConfigurationError(f"table: must be a boto3 Table or a ShardedTable, got {brief(table)}{other}")
     runner = getattr(table, "runner", None)
     if isinstance(table, ServiceResource):
         runner = runner_of(table)
@@ -91,7 +91,7 @@ def async_source_of(table: Any, key_schema: Mapping[str, Any] | None = None) -> 
     if client is None or not is_async(client):
         other = "; use shardkit.cache.CachedTable for a sync one" if client is not None else ""
         raise ConfigurationError(
-            f"table: must be an aioboto3 Table or an async ShardedTable, got {table!r:.100}{other}"
+            f"table: must be an aioboto3 Table or an async ShardedTable, got {brief(table)}{other}"
         )
     runner = getattr(table, "runner", None)
     if isinstance(table, ServiceResource):

@@ -16,7 +16,7 @@ from shardkit.cache.table_cache import SETTLES, WriteLog
 from shardkit.core.checks import check_count
 from shardkit.core.frequency import MOST, FrequencySketch
 from shardkit.core.popular import PopularValues
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 __all__ = ["MemoryStore", "RedisStore", "Store"]
 
@@ -206,7 +206,7 @@ class RedisStore:
         client = self._client
         if not hasattr(client, "mget") or not hasattr(client, "pipeline"):
             raise ConfigurationError(
-                f"client: must be a client of redis-py or valkey-py, got {client!r:.100}; give, for example, "
+                f"client: must be a client of redis-py or valkey-py, got {brief(client)}; give, for example, "
                 'redis.Redis(host="cache", socket_timeout=0.05, socket_connect_timeout=0.05, retry=None)'
             )
         options: Mapping[str, Any] = getattr(client, "get_connection_kwargs", dict)()

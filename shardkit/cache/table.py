@@ -10,7 +10,7 @@ from shardkit.cache.options import CacheOptions
 from shardkit.cache.runner import CacheRunner
 from shardkit.cache.source import source_of
 from shardkit.core.calls import explains_calls
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.targets import Wrapper
 from shardkit.table_types import (
     CachedBatchResponse,
@@ -81,7 +81,9 @@ class CachedTable(Wrapper):
             stale_if_throttled=stale_if_throttled,
         )
         if isinstance(table, CachedTable):
-            raise ConfigurationError(f"table: must be the table behind a cache, got {table!r:.200}; give its .table")
+            raise ConfigurationError(
+                f"table: must be the table behind a cache, got {brief(table, 200)}; give its .table"
+            )
         self._table = table
         self._runner = CacheRunner(source_of(table, key_schema), options, rng)
 

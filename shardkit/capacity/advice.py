@@ -15,6 +15,7 @@ from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
+from shardkit.errors import brief
 from shardkit.sharding.shard_map import can_grow
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 
@@ -62,9 +63,9 @@ class Skew:
 
     def __str__(self) -> str:
         if not self.share:
-            return f"{self.table} {self.key!r:.60}: nothing was seen of its {self.shards} shards"
+            return f"{self.table} {brief(self.key, 60)}: nothing was seen of its {self.shards} shards"
         return (
-            f"{self.table} {self.key!r:.60}: the hottest of {self.shards} shards, {self.hottest!r:.60}, took "
+            f"{self.table} {brief(self.key, 60)}: the hottest of {self.shards} shards, {brief(self.hottest, 60)}, took "
             f"{self.share:.1%} of its units, {self.times_fair:.2f} times the fair share of {self.fair_share:.1%}"
         )
 
@@ -149,7 +150,7 @@ class Advice:
         known = self.shards_needed is not None
         needed = f"{self.shards_needed:,} shards instead of" if known else "no number of shards is enough, and it has"
         place = self.table if self.index is None else f"{self.table}, index {self.index}"
-        name = ", a key that the requests do not name" if self.key is None else f" {self.key!r:.60}"
+        name = ", a key that the requests do not name" if self.key is None else f" {brief(self.key, 60)}"
         return (
             f"{place}{name}: {needed} {self.shards:,}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "

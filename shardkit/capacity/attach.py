@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.capacity.charge import KeyValue
 from shardkit.dynamodb.units import table_name
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.hooks import observe, unobserve
 from shardkit.runtime.observers import Call, Observer
 from shardkit.runtime.targets import Attachment, client_of
@@ -144,7 +144,7 @@ def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
     given = {} if key_schema is None else key_schema
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for pair in given.items() for name in pair):
         raise ConfigurationError(
-            f"key_schema: must map table names to names of partition keys, got {key_schema!r:.200}; "
+            f"key_schema: must map table names to names of partition keys, got {brief(key_schema, 200)}; "
             'for example {"Orders": "Date"}'
         )
     return {table_name(table): partition_key for table, partition_key in given.items()}

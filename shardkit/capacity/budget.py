@@ -29,7 +29,7 @@ from shardkit.core.checks import check_key, check_number
 from shardkit.core.shares import SharedRates
 from shardkit.dynamodb.requests import OPERATIONS, writes
 from shardkit.dynamodb.service_errors import Kind
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.observers import Call, Holder
 from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
@@ -88,7 +88,7 @@ class CapacityBudget:
         async_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if mode not in get_args(_Mode):
-            raise ConfigurationError(f'mode: must be "wait" or "raise", got {mode!r:.100}')
+            raise ConfigurationError(f'mode: must be "wait" or "raise", got {brief(mode)}')
         given: dict[Kind, Any] = {"read": read_units, "write": write_units}
         burst = check_number("burst", burst, "seconds")
         timeout = check_number("timeout", timeout, "seconds")
@@ -155,7 +155,7 @@ def _pace(side: Kind, units: Any, burst: float, now: float) -> Pace:
 def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> None:
     if key is not None and (table not in keys if table is not None else not keys):
         raise ConfigurationError(
-            f"key: got {key!r:.100}, but the name of the partition key of {table or 'the tables'} is unknown; "
+            f"key: got {brief(key)}, but the name of the partition key of {table or 'the tables'} is unknown; "
             f'give key_schema={{"{table or "Orders"}": "Date"}}'
         )
 

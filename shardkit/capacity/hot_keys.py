@@ -55,13 +55,13 @@ class HotKeyWarning:
             if writes
             else (self.read_units, PARTITION_READ_UNITS, "read units")
         )
-        stored = "" if self.physical_key == self.key else f", stored key {self.physical_key!r:.60}"
+        stored = "" if self.physical_key == self.key else f", stored key {brief(self.physical_key, 60)}"
         shards = (
             f"it has {self.shards:,} shards: give it more" if self.shards > 1 else "spread the key over several shards"
         )
         place = self.table if self.index is None else f"{self.table}, index {self.index}"
         return (
-            f"{place} {self.key!r:.60}{stored}: {figure(units)} {name} in one second, {self.share:.0%} of the "
+            f"{place} {brief(self.key, 60)}{stored}: {figure(units)} {name} in one second, {self.share:.0%} of the "
             f"{limit:,} that a partition serves; {shards} (the meter's advise() says how many)"
         )
 

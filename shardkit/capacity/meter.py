@@ -40,7 +40,7 @@ from shardkit.dynamodb.service_errors import (
     throttle_reasons,
     throttled_indexes,
 )
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.observers import CacheLookup, CacheObserver, Call
 from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
@@ -178,9 +178,9 @@ class CapacityMeter(Totals):
             No request.
         """
         if not _is_text(name):
-            raise ConfigurationError(f"name: must be a str that UTF-8 can encode, got {name!r:.100}")
+            raise ConfigurationError(f"name: must be a str that UTF-8 can encode, got {brief(name)}")
         if not all(map(_is_text, (*tags, *tags.values()))):
-            raise ConfigurationError(f"tags: must be strs that UTF-8 can encode, got {tags!r:.200}")
+            raise ConfigurationError(f"tags: must be strs that UTF-8 can encode, got {brief(tags, 200)}")
         return Scope(self, name, self._recorder(), tags)
 
 

@@ -18,7 +18,7 @@ from shardkit.capacity.recorder import Recorder
 from shardkit.capacity.usage import Rates, Usage, VectorBytes, figure
 from shardkit.core.checks import check_count, check_key
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 if TYPE_CHECKING:
     from typing import Self
@@ -393,7 +393,7 @@ def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
     keys = {(hot.table, hot.key): hot.usage for hot in totals.hottest(_SHOWN)}
     famous = sorted(copied.items(), key=lambda pair: -pair[1].saved_read_units)[:_SHOWN]
     for (table, key), usage in {**keys, **{one: keys.get(one, Usage()) for one, _ in famous}}.items():
-        yield f"key {table} {key!r:.60}", usage.to_dict() | _of_cache(copied.get((table, key)))
+        yield f"key {table} {brief(key, 60)}", usage.to_dict() | _of_cache(copied.get((table, key)))
 
 
 def _text(name: str) -> str:

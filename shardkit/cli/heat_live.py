@@ -38,7 +38,7 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _looking_back(last: str, until: datetime) -> timedelta:
         _ = until - back
     except OverflowError:
         raise ConfigurationError(
-            f"--last: {last!r:.50} is longer ago than a date can be; give less, such as 3h"
+            f"--last: {brief(last, 50)} is longer ago than a date can be; give less, such as 3h"
         ) from None
     return back
 

@@ -16,7 +16,7 @@ import click
 from shardkit.cli.command import STOPPED, Call, Option
 from shardkit.cli.screen import CommandProgress, Line, say, size
 from shardkit.core.checks import did_you_mean
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:
     try:
         parsed = json.loads(form)
     except (RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{option}: {form!r:.200} is not valid JSON: {error}") from error
+        raise ConfigurationError(f"{option}: {brief(form, 200)} is not valid JSON: {error}") from error
     try:
         return Strategy.from_dict(parsed)
     except ConfigurationError as error:

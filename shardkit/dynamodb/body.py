@@ -42,7 +42,7 @@ def binary_bytes(content: Any) -> bytes:
         try:
             return base64.b64decode(content, validate=True)
         except ValueError as error:
-            raise InvalidValueError(f"binary: must be base64 text or bytes, got {content!r:.100}") from error
+            raise InvalidValueError(f"binary: must be base64 text or bytes, got {brief(content)}") from error
     content = getattr(content, "value", content)  # boto3's Binary
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
@@ -66,7 +66,7 @@ def _plain(value: Any, place: str) -> Any:
             return value.encode().decode()
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                f"{place}: {value!r:.100} has an unpaired surrogate, which UTF-8 cannot encode; fix the text where it "
+                f"{place}: {brief(value)} has an unpaired surrogate, which UTF-8 cannot encode; fix the text where it "
                 "was decoded"
             ) from error
     if isinstance(value, Mapping):

@@ -86,7 +86,7 @@ def _check(value: Any) -> None:
 def _read_number(text: str) -> Decimal:
     number = to_number(_read_text(text))
     if not number.is_finite():  # to_number returns NaN for a text that is not a number
-        raise ValueError(f"{text!r:.100} is not a number (Infinity and NaN are not supported)")
+        raise ValueError(f"{brief(text)} is not a number (Infinity and NaN are not supported)")
     return number
 
 

@@ -101,7 +101,7 @@ def _write_text(value: str) -> WireValue:
 def _write_number(value: Any) -> WireValue:
     number = to_number(value)
     if not number.is_finite():
-        raise ValueError(f"Infinity and NaN not supported, got {str(number)!r:.100}")
+        raise ValueError(f"Infinity and NaN not supported, got {brief(str(number))}")
     return {"N": str(number)}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of
 from shardkit.dynamodb.sizes import item_size, sized
 from shardkit.dynamodb.units import read_units, write_units
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 Item: TypeAlias = Mapping[str, Any]
 """An item in Python values or in wire values."""
@@ -130,7 +130,7 @@ class CapacityEstimator:
     def __init__(self, description: Mapping[str, Any]) -> None:
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
-                f'description: must be a table\'s description, got {description!r:.200}; give the "Table" that '
+                f'description: must be a table\'s description, got {brief(description, 200)}; give the "Table" that '
                 "DescribeTable returns"
             )
         keys = KeySchema.of(description["KeySchema"], f"table {description.get('TableName')!r}")

@@ -12,7 +12,7 @@ from decimal import Decimal
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import InvalidKeyError, InvalidValueError
+from shardkit.errors import InvalidKeyError, InvalidValueError, brief
 
 _PARTITION_KEY_BYTES, _SORT_KEY_BYTES, _NAME_BYTES = 2048, 1024, 65_535
 _LEVELS = 32
@@ -44,7 +44,7 @@ def _check_names(values: WireItem) -> None:
         size = len(name.encode())
         if not 0 < size <= _NAME_BYTES:
             raise InvalidValueError(
-                f"attribute {name!r:.100}: its name has {size:,} bytes, DynamoDB allows 1 to {_NAME_BYTES:,}"
+                f"attribute {brief(name)}: its name has {size:,} bytes, DynamoDB allows 1 to {_NAME_BYTES:,}"
             )
 
 

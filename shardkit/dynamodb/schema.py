@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from shardkit.dynamodb.sizes import SizedItem, sized
 from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import comparable_item
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,13 @@ class KeySchema:
             )
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"key_schema: of {where}: not a key schema: {elements!r:.200}; give boto3's list, "
+                f"key_schema: of {where}: not a key schema: {brief(elements, 200)}; give boto3's list, "
                 '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
             ) from error
         if not schema.partition:
-            raise ConfigurationError(f"key_schema: of {where}: not a key schema, without HASH key: {elements!r:.200}")
+            raise ConfigurationError(
+                f"key_schema: of {where}: not a key schema, without HASH key: {brief(elements, 200)}"
+            )
         return schema
 
 
@@ -97,7 +99,7 @@ def indexes_of(description: Mapping[str, Any], keys: KeySchema) -> tuple[Index, 
         )
     except (KeyError, TypeError) as error:
         raise ConfigurationError(
-            f'description: invalid indexes ({error!r}): {description!r:.200}; give the "Table" that DescribeTable '
+            f'description: invalid indexes ({error!r}): {brief(description, 200)}; give the "Table" that DescribeTable '
             "returns, where each index has its IndexName, KeySchema and Projection"
         ) from error
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, TypeVar
 
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 K = TypeVar("K", bound=Hashable)
 
@@ -84,7 +84,7 @@ def _blocks(size: int, block: int) -> int:
     except TypeError:
         valid = False
     if not valid:
-        raise ConfigurationError(f"size: must be a number of bytes >= 0, got {size!r:.100}; give 0 if there is no item")
+        raise ConfigurationError(f"size: must be a number of bytes >= 0, got {brief(size)}; give 0 if there is no item")
     return max(1, -(-size // block))
 
 
@@ -179,7 +179,7 @@ def apportion(units: float, weights: Mapping[K, float]) -> dict[K, float]:
         No request.
     """
     if not weights or min(weights.values()) < 0:
-        raise ConfigurationError(f"weights: must be numbers >= 0, at least one, got {dict(weights)!r:.200}")
+        raise ConfigurationError(f"weights: must be numbers >= 0, at least one, got {brief(dict(weights), 200)}")
     fractions = {key: Fraction(weight) for key, weight in weights.items()}
     whole = sum(fractions.values())
     if not whole:

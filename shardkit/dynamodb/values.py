@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 
 from shardkit.dynamodb.body import binary_bytes
-from shardkit.errors import InvalidValueError
+from shardkit.errors import InvalidValueError, brief
 
 __all__ = [
     "CONTAINER_BYTES",
@@ -48,7 +48,7 @@ def number_size(text: str) -> int:
     if not (whole + fraction).isdecimal():
         number = to_number(text)
         if not number.is_finite():  # to_number returns NaN for a text that is not a number
-            raise ValueError(f"{text!r:.100} is not a number (Infinity and NaN are not supported)")
+            raise ValueError(f"{brief(text)} is not a number (Infinity and NaN are not supported)")
         return _decimal_size(number)
     whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
     if not fraction:

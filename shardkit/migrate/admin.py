@@ -12,7 +12,7 @@ from typing import Any
 from shardkit.core.machine import Response, Send
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import ConfigurationError, StageError
+from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.migrate.between import described
 from shardkit.runtime.drivers import through_client
 from shardkit.runtime.targets import client_of, is_async
@@ -53,7 +53,7 @@ class ShardMapAdmin:
         client, name = client_of(table), getattr(table, "name", None)
         if is_async(client) or not isinstance(name, str):
             raise ConfigurationError(
-                f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
+                f"table: must be a boto3 Table, got {brief(table)}; give boto3.resource('dynamodb').Table('…')"
             )
         self._name = name
         self._through = through_client(client, {})

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from shardkit.core.machine import Machine, Program, Response
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireValue
-from shardkit.errors import ConfigurationError, StageError
+from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.migrate import items
 from shardkit.migrate.batch_get import get_many
 from shardkit.migrate.batch_write import batched
@@ -159,14 +159,14 @@ def movable(programs: Programs, stage: Stage | None = None) -> Program[Movable]:
     if found.settled:
         raise ConfigurationError(
             f"table: must have a Resharding as its strategy, or a ShardMap with a move under way, got "
-            f'{found!r:.200}; give ShardedTable(table, Resharding(old, new, stage="move"))'
+            f'{brief(found, 200)}; give ShardedTable(table, Resharding(old, new, stage="move"))'
         )
     strategy = cast("Resharding", found)
     description = yield from programs.description()
     if not strategy.moves:
         raise ConfigurationError(
-            f"table: from {strategy.old!r:.200} to {strategy.new!r:.200} no items have to move: go through the "
-            "stages 'guard' and 'switch' to 'new'; a move and a verification are not necessary"
+            f"table: from {brief(strategy.old, 200)} to {brief(strategy.new, 200)} no items have to move: go through "
+            "the stages 'guard' and 'switch' to 'new'; a move and a verification are not necessary"
         )
     given = programs.table, strategy, description, programs.form, programs.indexes
     moving = cast("Moving", described(*given, stage="move"))

@@ -19,7 +19,7 @@ from shardkit.core.machine import Program
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.service_errors import cancellation_reasons
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
-from shardkit.errors import AmbiguousItemError
+from shardkit.errors import AmbiguousItemError, brief
 from shardkit.migrate.marks import COPY_MARKED, MARK, STUB, Homes, Moving, unmarked
 from shardkit.migrate.sending import Sending, failed_condition, item_there
 
@@ -112,7 +112,7 @@ def _copied(moving: Moving, send: Sending, homes: Homes, mark: WireValue, copy: 
         if comparable_item(unmarked(there)) != comparable_item(unmarked(copy)):
             # Only a writer that does not follow the stages can have put it there.
             raise AmbiguousItemError(
-                f"Key: the old and the new place of {from_wire_item(moving.shown(homes.old))!r:.200} in table "
+                f"Key: the old and the new place of {brief(from_wire_item(moving.shown(homes.old)), 200)} in table "
                 f"{send.table!r} hold different items, so neither was removed; find the writer that is at another "
                 "stage or without shardkit, and delete one of the two"
             ) from error

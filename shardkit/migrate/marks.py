@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, NoReturn
 
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
-from shardkit.errors import InvalidKeyError, ShardUnknownError, StageError
+from shardkit.errors import InvalidKeyError, ShardUnknownError, StageError, brief
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
@@ -139,9 +139,9 @@ class Moving(Sharding):
         for home in (homes.old, homes.new):
             if plain(self.logical(home[self.partition_key])[0]) != logical:
                 raise InvalidKeyError(
-                    f"{self.partition_key}: {logical!r:.200} is stored as {plain(home[self.partition_key])!r:.200} "
-                    f"in table {self.table!r}, which {self.strategy!r:.300} reads as a shard of another key; give new "
-                    "another separator="
+                    f"{self.partition_key}: {brief(logical, 200)} is stored as "
+                    f"{brief(plain(home[self.partition_key]), 200)} in table {self.table!r}, which "
+                    f"{brief(self.strategy, 300)} reads as a shard of another key; give new another separator="
                 )
         return homes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.core.machine import Send
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
-from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, brief
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.indexes import NumberedIndex, ShardedIndex
 from shardkit.sharding.layout import Sharding
@@ -89,7 +89,7 @@ def repair(sharding: Sharding, index: ShardedIndex, stored: WireItem, draw: Call
         return None
     if held is not None and not index.may_have_stored(held):
         raise InvalidKeyError(
-            f"{index.stored_name}: has a value that is not of index {index.name!r}, {held!r:.100}, and is left "
+            f"{index.stored_name}: has a value that is not of index {index.name!r}, {brief(held)}, and is left "
             "unchanged; only shardkit may write this attribute: check the index and its strategy, or remove the value"
         )
     read = set() if watched is None else {*watched.read, *(watched if watched.whole else ())}
@@ -117,7 +117,7 @@ def index_of(sharding: Sharding, name: str) -> ShardedIndex:
     if index is None:
         known: list[Any] = [one.name for one in sharding.sharded.indexes]
         raise ConfigurationError(
-            f"index: must be one of indexes= of table {sharding.table!r} ({known}), got {name!r:.100}; give the table "
+            f"index: must be one of indexes= of table {sharding.table!r} ({known}), got {brief(name)}; give the table "
             "its sharded indexes with indexes="
         )
     if not index.kept:

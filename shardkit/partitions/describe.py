@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from shardkit.dynamodb.schema import UnitsPerSecond, throughput_of
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
@@ -139,7 +139,7 @@ def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
     """
     if not isinstance(description, Mapping) or "TableName" not in description:
         raise ConfigurationError(
-            f'description: must be the "Table" of a DescribeTable response, got {description!r:.200}'
+            f'description: must be the "Table" of a DescribeTable response, got {brief(description, 200)}'
         )
     on_demand = (description.get("BillingModeSummary") or {}).get("BillingMode") == "PAY_PER_REQUEST"
     local = sum(int(index.get("IndexSizeBytes") or 0) for index in description.get("LocalSecondaryIndexes") or ())

@@ -16,7 +16,7 @@ from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import WireValue
-from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError
+from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError, brief
 from shardkit.partitions.admission import Admission
 from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
@@ -107,7 +107,7 @@ class SimulatedTable:
         """
         if not isinstance(description, Mapping):
             raise ConfigurationError(
-                f"description: must be a table's description, got {description!r:.200}; give the arguments of "
+                f"description: must be a table's description, got {brief(description, 200)}; give the arguments of "
                 'CreateTable, or the "Table" of a DescribeTable response'
             )
         name = str(description.get("TableName", "orders"))
@@ -122,7 +122,7 @@ class SimulatedTable:
             if not on_demand and (read is None or write is None):
                 raise ConfigurationError(
                     f"description: {resource} has no ProvisionedThroughput of read and write units, and no "
-                    f"BillingMode PAY_PER_REQUEST, got {described!r:.200}; give one of both"
+                    f"BillingMode PAY_PER_REQUEST, got {brief(described, 200)}; give one of both"
                 )
             return Partitions(
                 read_units=read, write_units=write, count=count, on_demand=on_demand, resource=resource, **options

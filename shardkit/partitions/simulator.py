@@ -14,7 +14,7 @@ from shardkit.bulk.writes import Drawn, Write
 from shardkit.core.checks import check_number, check_side_by_side
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Answer, Done, Machine, Send, Step
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.migrate.between import described
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.strategies import Strategy, Unsharded
@@ -266,7 +266,7 @@ def _between(latency: Any) -> Callable[[Send, float], float]:
     ends = [check_number("latency", end, "seconds") for end in latency] if isinstance(latency, list | tuple) else []
     if ends != sorted(ends) or len(ends) != 2:  # noqa: PLR2004 - the two ends
         raise ConfigurationError(
-            f"latency: must be a range of seconds such as (0.005, 0.010), or a function, got {latency!r:.100}"
+            f"latency: must be a range of seconds such as (0.005, 0.010), or a function, got {brief(latency)}"
         )
     least, most = ends
     return lambda _, drawn: least + drawn * (most - least)

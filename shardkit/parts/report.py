@@ -144,7 +144,7 @@ class PartReport:
             )
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
             raise ConfigurationError(
-                f"text: is not the report of a part that this version of shardkit wrote ({problem!r}): {text!r:.100}"
+                f"text: is not the report of a part that this version of shardkit wrote ({problem!r}): {brief(text)}"
             ) from problem
 
 

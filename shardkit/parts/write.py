@@ -207,7 +207,7 @@ class PartConfig:
             ) from error
         now = orjson.loads(orjson.dumps(header))
         changed = [
-            f"{name} was {then.get(name)!r:.100}, is {now[name]!r:.100}" for name in now if then.get(name) != now[name]
+            f"{name} was {brief(then.get(name))}, is {brief(now[name])}" for name in now if then.get(name) != now[name]
         ]
         if self.load_id not in {None, begun}:
             changed.append(f"load_id was {begun!r}, is {self.load_id!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore import xform_name
 
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.targets import is_async
 
 
@@ -64,18 +64,18 @@ def table_of(given: Any, table_name: str | None) -> Any:
     client, name = getattr(meta, "client", given), getattr(given, "name", None)
     if not is_async(client) or not hasattr(getattr(client, "meta", None), "events"):
         raise ConfigurationError(
-            f"table: must be an aiobotocore client or an aioboto3 Table, got {given!r:.100}; for a boto3 Table, use "
+            f"table: must be an aiobotocore client or an aioboto3 Table, got {brief(given)}; for a boto3 Table, use "
             "shardkit.ShardedTable"
         )
     if client is not given and isinstance(name, str):
         if table_name not in {None, name}:
             raise ConfigurationError(
-                f"table_name: must be {name!r}, the Table's name, got {table_name!r:.100}; omit it"
+                f"table_name: must be {name!r}, the Table's name, got {brief(table_name)}; omit it"
             )
         return given
     if not isinstance(table_name, str):
         raise ConfigurationError(
-            f"table_name: must be the name of a table, got {table_name!r:.100} with a client; for example, "
+            f"table_name: must be the name of a table, got {brief(table_name)} with a client; for example, "
             "table_name='Orders'"
         )
     return ClientTable(client, table_name)

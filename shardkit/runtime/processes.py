@@ -40,7 +40,7 @@ from botocore.exceptions import (
 
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_transient
-from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError
+from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError, brief
 from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import carried, observe
 from shardkit.runtime.observers import Call
@@ -247,13 +247,13 @@ def pickled(connect: Connect) -> bytes:
     if not callable(connect):
         raise ConfigurationError(
             f"connect: must be a function without arguments that makes a client, at the top level of a module, got "
-            f"{connect!r:.100}"
+            f"{brief(connect)}"
         )
     try:
         return pickle.dumps(connect)
     except Exception as error:
         raise ConfigurationError(
-            f"connect: {connect!r:.100} cannot be pickled ({error}); give a function at the top level of a module, or "
+            f"connect: {brief(connect)} cannot be pickled ({error}); give a function at the top level of a module, or "
             "a functools.partial of one"
         ) from error
 
@@ -357,7 +357,7 @@ def made_client(made: Any) -> Any:
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:
         raise ConfigurationError(
-            f"connect: must return a boto3 client, got {made!r:.100}; give a function that returns "
+            f"connect: must return a boto3 client, got {brief(made)}; give a function that returns "
             "boto3.client('dynamodb', …)"
         )
     return client

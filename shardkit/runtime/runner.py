@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, ProgramMachine, Send, Wait
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.joining import joining, joining_async
@@ -47,7 +47,7 @@ def draw_from(rng: random.Random | None) -> Callable[[], float]:
     if rng is None:
         rng = _rng
     if not isinstance(rng, random.Random):
-        raise ConfigurationError(f"rng: must be a random.Random, got {rng!r:.100}")
+        raise ConfigurationError(f"rng: must be a random.Random, got {brief(rng)}")
     return rng.random
 
 
@@ -288,7 +288,7 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
         before, held = _clocks.get(client, (clock, 0))
         if before is not clock:
             raise ConfigurationError(
-                f"clock: the client is already on {before!r:.100}, got {clock!r:.100}; use one clock for a client's "
+                f"clock: the client is already on {brief(before)}, got {brief(clock)}; use one clock for a client's "
                 "simulations"
             )
         _clocks[client] = clock, held + 1

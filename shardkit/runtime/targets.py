@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 from weakref import WeakSet
 
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 _MADE = "creating-client-class.dynamodb"
 
@@ -44,8 +44,8 @@ def check_unwrapped(table: Any) -> None:
     """Refuse what wraps a table already where a strategy is given: its own strategy, or its cache, would be ignored."""
     if isinstance(table, Wrapper):
         raise ConfigurationError(
-            f"table: must not be wrapped already, got {table!r:.200}; give the table inside (.table), and for a cache "
-            "CachedTable(ShardedTable(…), …)"
+            f"table: must not be wrapped already, got {brief(table, 200)}; give the table inside (.table), and for a "
+            "cache CachedTable(ShardedTable(…), …)"
         )
 
 
@@ -124,6 +124,6 @@ def client_of_table(table: Any) -> Any:
     if client is None or not hasattr(table, "name") or is_async(client):
         other = ", or use shardkit.aio for an async one" if is_async(client) or is_async(table) else ""
         raise ConfigurationError(
-            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
+            f"table: must be a boto3 Table, got {brief(table)}; give boto3.resource('dynamodb').Table('…'){other}"
         )
     return client

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import botocore.session
 
 from shardkit.core.checks import did_you_mean
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 __all__ = ["DirectTransport", "Transport", "default_transport", "direct_options"]
 
@@ -53,12 +53,12 @@ class DirectTransport:
 
     def __post_init__(self) -> None:
         if not isinstance(self.spans, bool):
-            raise ConfigurationError(f"spans: must be True or False, got {self.spans!r:.100}")
+            raise ConfigurationError(f"spans: must be True or False, got {brief(self.spans)}")
         if self.verify is None or self.verify is False:
             return
         if not isinstance(self.verify, str | os.PathLike) or not os.fspath(self.verify):
             raise ConfigurationError(
-                f"verify: must be the path of a file or folder of certificates, or False, got {self.verify!r:.100}; "
+                f"verify: must be the path of a file or folder of certificates, or False, got {brief(self.verify)}; "
                 "leave it out to trust those that botocore trusts"
             )
         _check_authorities("verify", self.verify)
@@ -80,7 +80,7 @@ def direct_options(transport: Any) -> DirectTransport | None:
         transport = DirectTransport()
     if not isinstance(transport, DirectTransport):
         raise ConfigurationError(
-            f"transport: must be 'client', 'direct' or a DirectTransport, got {transport!r:.100}"
+            f"transport: must be 'client', 'direct' or a DirectTransport, got {brief(transport)}"
             f"{did_you_mean(str(transport), ('client', 'direct'))}"
         )
     if not _installed():
@@ -117,5 +117,5 @@ def _check_authorities(name: str, given: str | os.PathLike[str]) -> None:
     except OSError as error:
         problem = f"{error}; give certificates in PEM format"
     raise ConfigurationError(
-        f"{name}: must be a file or a hashed folder of certificates, got {os.fspath(given)!r:.400}: {problem}"
+        f"{name}: must be a file or a hashed folder of certificates, got {brief(os.fspath(given), 400)}: {problem}"
     )

@@ -12,7 +12,7 @@ from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
-from shardkit.errors import ShardkitError, ShardQueryError
+from shardkit.errors import ShardkitError, ShardQueryError, brief
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 
@@ -131,7 +131,7 @@ class BatchGet:
         if self.unprocessed:
             shards = [shard for _, shard in self.unprocessed]
             raise ShardQueryError(
-                f"{len(shards)} keys were left unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}); the table "
+                f"{len(shards)} keys were left unprocessed after {ATTEMPTS} tries (shards {brief(shards)}); the table "
                 "is short of read units; try again later, or raise its throughput",
                 self._errors,
                 self._partial(),

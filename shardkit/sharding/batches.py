@@ -15,6 +15,7 @@ from shardkit.errors import (
     ShardkitError,
     ShardQueryError,
     UnsupportedParameterError,
+    brief,
 )
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import Form
@@ -127,8 +128,8 @@ def _refuse_two_writes(writes: _Writes, tables: Mapping[str, Sharding | None]) -
             twice = first_twice(_identity(tables[table], stored) for stored, _ in items)
             if twice is not None:
                 raise ConfigurationError(
-                    f"RequestItems: must write an item once, got two writes of {dict(items[twice][1])!r:.200} on table "
-                    f"{table!r}; send them one after the other, because a batch has no order"
+                    f"RequestItems: must write an item once, got two writes of {brief(dict(items[twice][1]), 200)} on "
+                    f"table {table!r}; send them one after the other, because a batch has no order"
                 )
 
 
@@ -234,8 +235,8 @@ def first_twice(keys: Iterable[Hashable]) -> int | None:
 def repeated(table: str, key: Mapping[str, Any]) -> ConfigurationError:
     """Return the error for a key that a BatchGetItem names twice."""
     return ConfigurationError(
-        f"RequestItems: Provided list of item keys contains duplicates: {dict(key)!r:.200} on table {table!r}; give "
-        "each key once"
+        f"RequestItems: Provided list of item keys contains duplicates: {brief(dict(key), 200)} on table {table!r}; "
+        "give each key once"
     )
 
 
@@ -264,7 +265,7 @@ def shown_metrics(response: Params, tables: Mapping[str, Sharding | None], form:
 def _write_of(request: Params) -> tuple[str, Params]:
     if len(request) != 1 or not _WRITES.keys() >= request.keys():
         raise UnsupportedParameterError(
-            f"RequestItems: must have dicts with either {' or '.join(sorted(_WRITES))}, got {request!r:.100}; give one "
+            f"RequestItems: must have dicts with either {' or '.join(sorted(_WRITES))}, got {brief(request)}; give one "
             "dict for each write"
         )
     ((kind, body),) = request.items()

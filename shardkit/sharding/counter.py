@@ -125,7 +125,7 @@ class CounterPlace:
         return Decimal(value["N"])
 
     def __str__(self) -> str:
-        return f"counter {self.attribute!r} of {self.key!r:.200} in table {self.sharding.table!r}"
+        return f"counter {self.attribute!r} of {brief(self.key, 200)} in table {self.sharding.table!r}"
 
 
 def check_strategy(strategy: Strategy) -> None:

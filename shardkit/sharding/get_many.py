@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardkit.core.machine import Program, Response
-from shardkit.errors import AmbiguousItemError, ShardUnknownError
+from shardkit.errors import AmbiguousItemError, ShardUnknownError, brief
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
@@ -55,7 +55,7 @@ def find_many(
         shards.append(shard)
         if located and len(shards) > 1:
             raise AmbiguousItemError(
-                f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(keys[place])!r:.200}; "
+                f"keys: shards {shards} of table {sharding.table!r} each hold an item {brief(dict(keys[place]), 200)}; "
                 "delete all but one, or read one with get_item(Shard=)",
                 shards,
             )
@@ -71,7 +71,7 @@ def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
         return [(primary, shard)]
     if not sharding.strategy.locate:
         raise ShardUnknownError(
-            f"keys: the shard of {dict(key)!r:.200} cannot be calculated with {sharding.strategy!r}; set "
+            f"keys: the shard of {brief(dict(key), 200)} cannot be calculated with {sharding.strategy!r}; set "
             "locate=True in the strategy, or use CalculatedSuffix"
         )
     return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]

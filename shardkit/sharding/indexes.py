@@ -26,7 +26,7 @@ from shardkit.dynamodb.expressions.rewrite import and_condition, refuse_attribut
 from shardkit.dynamodb.expressions.update import Action, Setting, actions, add_actions, replace_values
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError, brief
 from shardkit.sharding.spread import Spread, read_by
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy
 
@@ -93,7 +93,7 @@ class ShardedIndex(Spread):
         if len(value) != 1 or not value.get(self.letter):
             raise InvalidKeyError(
                 f"{self.logical_name}: must be a value of type {self.letter}, not empty, because it is the partition "
-                f"key of index {self.name!r}, got {value!r:.100}; give such a value, or leave the attribute out"
+                f"key of index {self.name!r}, got {brief(value)}; give such a value, or leave the attribute out"
             )
         return value
 
@@ -161,11 +161,11 @@ def sharded_indexes(
         if not isinstance(strategy, RandomSuffix | CalculatedSuffix | RangeSuffix) or strategy.locate:
             raise ConfigurationError(
                 f"{what}: must be RandomSuffix(…), CalculatedSuffix(…) or RangeSuffix(…), without locate=True, got "
-                f"{strategy!r:.200}"
+                f"{brief(strategy, 200)}"
             )
         schema = indexes[name]
         for problem in _problems(strategy, schema, keys, types, suffixed=suffixed):
-            raise ConfigurationError(f"{what}, {strategy!r:.200}: {problem}")
+            raise ConfigurationError(f"{what}, {brief(strategy, 200)}: {problem}")
         made_as = ShardedIndex if strategy.attribute is None else NumberedIndex
         made.append(made_as(name, strategy, schema, types.get(schema.partition_key, "S")))
     for index in made:
@@ -366,7 +366,7 @@ class ShardedIndexes:
             shard = index.shard_of(logical, place)
         except ShardUnknownError as error:
             raise ShardUnknownError(
-                f"by: the shard of index {index.name!r} ({index.strategy!r:.200}) cannot be calculated from "
+                f"by: the shard of index {index.name!r} ({brief(index.strategy, 200)}) cannot be calculated from "
                 f"{sorted(map(str, place))}; give what by reads in Item=, or in Key= beside the key attributes"
             ) from error
         return index.physical(logical, index.drawn(logical, draw()) if shard is None else shard)

@@ -19,6 +19,7 @@ from shardkit.errors import (
     ShardUnknownError,
     UnsupportedExpressionError,
     UnsupportedParameterError,
+    brief,
 )
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
@@ -132,7 +133,7 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored item, in the caller's form, with its logical keys."""
     if not isinstance(item, Mapping):
         raise InvalidKeyError(
-            f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {item!r:.100}"
+            f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {brief(item)}"
         )
     names = sharding.stored_names & item.keys()
     wire = sharding.form.item({name: item[name] for name in names})
@@ -257,8 +258,8 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
         shard = yield from _find(sharding, key, fan_out)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
-                f"Key: no shard holds {from_wire_item(key)!r:.200}, so UpdateItem has no shard to create it in; put "
-                "the item first, or give Shard="
+                f"Key: no shard holds {brief(from_wire_item(key), 200)}, so UpdateItem has no shard to create it in; "
+                "put the item first, or give Shard="
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
         params = and_condition(wire, f"{there}(#shardkit_k)", name)
@@ -294,7 +295,7 @@ def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_o
     found = [shard for (_, shard), _ in batch.found]
     if len(found) > 1:
         raise AmbiguousItemError(
-            f"Key: shards {found} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
+            f"Key: shards {found} of table {sharding.table!r} each hold an item {brief(from_wire_item(key), 200)}; "
             "select one with Shard=, and delete the others",
             found,
         )

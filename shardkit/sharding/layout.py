@@ -13,7 +13,7 @@ from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.errors import ConfigurationError, InvalidKeyError, brief
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
 from shardkit.sharding.shard_map import is_map_value
@@ -57,8 +57,8 @@ class Sharding(Spread):
         assert strategy.settled, strategy
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
-                f"key_schema: of table {table!r}: not a key schema: {description!r:.200}; give what CreateTable takes, "
-                '{"KeySchema": […], "AttributeDefinitions": […]}, with its indexes'
+                f"key_schema: of table {table!r}: not a key schema: {brief(description, 200)}; give what CreateTable "
+                'takes, {"KeySchema": […], "AttributeDefinitions": […]}, with its indexes'
             )
         try:
             types = {
@@ -75,7 +75,7 @@ class Sharding(Spread):
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"key_schema: of table {table!r}: invalid attribute definitions or indexes ({error!r}): "
-                f"{description!r:.200}; give them as CreateTable takes them"
+                f"{brief(description, 200)}; give them as CreateTable takes them"
             ) from error
         keys = KeySchema.of(description["KeySchema"], f"table {table!r}")
         if types.get(keys.partition_key) == "N" and not isinstance(strategy, Unsharded):
@@ -96,8 +96,8 @@ class Sharding(Spread):
             )
         if strategy.attribute is not None or strategy.source is not None:
             raise ConfigurationError(
-                f"strategy: must not have attribute= or source= for table {table!r}, got {strategy!r:.200}; they are "
-                "for an index: give the strategy in indexes="
+                f"strategy: must not have attribute= or source= for table {table!r}, got {brief(strategy, 200)}; they "
+                "are for an index: give the strategy in indexes="
             )
         schemas = {**local, **indexes}
         suffixed = not isinstance(strategy, Unsharded)
@@ -197,7 +197,7 @@ class Sharding(Spread):
             )
         if len(value) != 1:  # botocore accepts it
             raise InvalidKeyError(
-                f"{name}: must be a value of one type, got {value!r:.100}, in the {kind} (table {self.table!r})"
+                f"{name}: must be a value of one type, got {brief(value)}, in the {kind} (table {self.table!r})"
             )
         ((letter, content),) = value.items()
         if letter == "B":
@@ -206,14 +206,14 @@ class Sharding(Spread):
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
             raise InvalidKeyError(
-                f"{name}: got type {letter} ({content!r:.100}); this key attribute of table {self.table!r} must be a "
+                f"{name}: got type {letter} ({brief(content)}); this key attribute of table {self.table!r} must be a "
                 f"{expected}"
             )
         if letter != "N" and not content:
             raise InvalidKeyError(f"{name}: empty; DynamoDB refuses an empty key attribute (table {self.table!r})")
         if letter == "S" and not content.isascii() and _SURROGATE(content):
             raise InvalidKeyError(
-                f"{name}: {content!r:.100} has an unpaired surrogate, which UTF-8 cannot encode, in a key attribute of "
+                f"{name}: {brief(content)} has an unpaired surrogate, which UTF-8 cannot encode, in a key attribute of "
                 f"table {self.table!r}; fix the text where it was decoded"
             )
         return value

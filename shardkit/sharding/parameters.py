@@ -15,7 +15,7 @@ from shardkit.dynamodb.expressions.rewrite import (
     select_instead,
 )
 from shardkit.dynamodb.values import WireValue
-from shardkit.errors import ConfigurationError, UnsupportedParameterError
+from shardkit.errors import ConfigurationError, UnsupportedParameterError, brief
 from shardkit.sharding.hedging import QUANTILES, Hedgeable, HedgeAfter, Hedges, Hedging
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import KEYWORDS
@@ -57,8 +57,8 @@ def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str
     given = params.get("TableName", sharding.table)
     if given != sharding.table:
         raise ConfigurationError(
-            f"TableName: {given!r:.200} is not this sharded table ({sharding.table!r}); omit it, or call the other "
-            "table's object"
+            f"TableName: {brief(given, 200)} is not this sharded table ({sharding.table!r}); omit it, or call the "
+            "other table's object"
         )
     wire = {**sharding.form.params(build_conditions(checked_types(params))), "TableName": sharding.table}
     refuse_kept(sharding, wire)
@@ -89,15 +89,15 @@ def checked_types(params: Params) -> Mapping[str, Any]:
     for name in _LEGACY:
         for attribute, condition in params.get(name, {}).items():
             if not isinstance(condition, Mapping):
-                raise _wrong_type(f"{name}[{attribute!r:.100}]", condition, "a dict")
+                raise _wrong_type(f"{name}[{brief(attribute)}]", condition, "a dict")
             values = condition.get("AttributeValueList", [])
             if not isinstance(values, list | tuple):
-                raise _wrong_type(f"{name}[{attribute!r:.100}]['AttributeValueList']", values, "a list")
+                raise _wrong_type(f"{name}[{brief(attribute)}]['AttributeValueList']", values, "a list")
     return params
 
 
 def _wrong_type(name: str, given: Any, what: str) -> UnsupportedParameterError:
-    return UnsupportedParameterError(f"{name}: must be {what}, got {type(given).__name__}: {given!r:.100}")
+    return UnsupportedParameterError(f"{name}: must be {what}, got {type(given).__name__}: {brief(given)}")
 
 
 def shard_given(sharding: Sharding, logical: WireValue, shard: Any) -> int:
@@ -177,7 +177,7 @@ class FanOutOptions:
         if isinstance(self.hedge_after, str):
             if self.hedge_after not in QUANTILES:
                 raise ConfigurationError(
-                    f"hedge_after: must be a number > 0 (seconds), 'p95', 'p99' or None, got {self.hedge_after!r:.100}"
+                    f"hedge_after: must be a number > 0 (seconds), 'p95', 'p99' or None, got {brief(self.hedge_after)}"
                 )
         else:
             check_number("hedge_after", self.hedge_after, "seconds", above=True)

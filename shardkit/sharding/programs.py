@@ -9,7 +9,7 @@ from shardkit.core.checks import check_count
 from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.dynamodb.units import table_name
-from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNotDescribedError
+from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNotDescribedError, brief
 from shardkit.sharding import items
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
@@ -51,12 +51,12 @@ class Programs:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
                 f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded(), "
-                f"Resharding(…) or ShardMap(), got {strategy!r:.100}"
+                f"Resharding(…) or ShardMap(), got {brief(strategy)}"
             )
         if indexes is not None and not isinstance(indexes, Mapping):
             raise ConfigurationError(
-                f"indexes: must map names of global secondary indexes to strategies, got {indexes!r:.200}; for example "
-                '{"by-status": CalculatedSuffix("OrderId", shards=10, source="status")}'
+                f"indexes: must map names of global secondary indexes to strategies, got {brief(indexes, 200)}; for "
+                'example {"by-status": CalculatedSuffix("OrderId", shards=10, source="status")}'
             )
         self.table = table
         self.strategy = strategy
@@ -186,7 +186,7 @@ class Programs:
                 return (yield from self.known())
             if table_name(table) == table_name(self.table):
                 raise ConfigurationError(
-                    f"TableName: {table!r:.200} may be this sharded table, {self.table!r}; omit it for this table"
+                    f"TableName: {brief(table, 200)} may be this sharded table, {self.table!r}; omit it for this table"
                 )
             return None
 
@@ -203,7 +203,7 @@ class Programs:
 
 def listed_keys(keys: Any) -> list[Mapping[str, Any]]:
     if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
-        raise ConfigurationError(f"keys: must be a list ([{{'Date': …, 'OrderId': …}}, …]), got {keys!r:.100}")
+        raise ConfigurationError(f"keys: must be a list ([{{'Date': …, 'OrderId': …}}, …]), got {brief(keys)}")
     listed = list(keys)
     if not listed:
         raise ConfigurationError("keys: empty; give at least one key")

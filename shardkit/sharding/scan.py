@@ -11,7 +11,7 @@ from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
+from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError, brief
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
@@ -49,7 +49,7 @@ class _Request:
             token = is_token(given, sharding.form)
             if not token and not sharding.form.keys_as_cursors:
                 raise CursorError(
-                    f"ExclusiveStartKey: {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; pass "
+                    f"ExclusiveStartKey: {brief(params['ExclusiveStartKey'], 200)} is not a cursor of shardkit; pass "
                     "LastEvaluatedKey unchanged"
                 )
             if token:

@@ -199,12 +199,12 @@ class ShardMapState:
                 return state.checked()
         except (LookupError, TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"strategy: the shard map of table {table!r} cannot be read: {error!r:.300}; register its functions "
-                "(register_function), or restore its item"
+                f"strategy: the shard map of table {table!r} cannot be read: {brief(error, 300)}; register its "
+                "functions (register_function), or restore its item"
             ) from error
         raise ConfigurationError(
-            f"strategy: the shard map of table {table!r} has form {given['form']!r:.20}, and this shardkit reads form "
-            f"{_FORM}; use the version of shardkit that wrote it"
+            f"strategy: the shard map of table {table!r} has form {brief(given['form'], 20)}, and this shardkit reads "
+            f"form {_FORM}; use the version of shardkit that wrote it"
         )
 
 

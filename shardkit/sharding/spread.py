@@ -137,7 +137,7 @@ def read_by(strategy: Strategy, key: Mapping[str, Any], table: str) -> set[str]:
     try:
         by(watched)
     except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
-        problem, cause = f"raised {error!r:.200}", error
+        problem, cause = f"raised {brief(error, 200)}", error
     if missing := sorted(str(name) for name in watched.read - key.keys()):
         problem = f"reads {missing}, which Key= does not contain"
     if watched.whole:

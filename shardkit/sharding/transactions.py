@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.expressions.rewrite import build_conditions
-from shardkit.errors import ShardkitError, UnsupportedParameterError
+from shardkit.errors import ShardkitError, UnsupportedParameterError, brief
 from shardkit.sharding.batches import Known, named, shown_metrics, shows
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import with_logical_item
@@ -127,14 +127,14 @@ def parts_of(params: Params) -> Iterator[tuple[str, Params]]:
     given = params.get("TransactItems")
     if not isinstance(given, list | tuple):
         raise UnsupportedParameterError(
-            f"TransactItems: must be a list, got {type(given).__name__}: {given!r:.100}; give, for "
+            f"TransactItems: must be a list, got {type(given).__name__}: {brief(given)}; give, for "
             "example, [{'Put': {…}}]"
         )
     for place, entry in enumerate(given):
         bodies = entry.values() if isinstance(entry, Mapping) else ()
         if len(bodies) != 1 or not all(isinstance(body, Mapping) for body in bodies):
             raise UnsupportedParameterError(
-                f"TransactItems[{place}]: must be a dict with one action, got {entry!r:.100}; give, for example, "
+                f"TransactItems[{place}]: must be a dict with one action, got {brief(entry)}; give, for example, "
                 "{'Put': {…}}"
             )
         yield from entry.items()

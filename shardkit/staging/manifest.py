@@ -137,7 +137,7 @@ class Manifest:
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks {error}" if isinstance(error, KeyError) else str(error)) from error
         if given["compression"] not in get_args(Compression):
-            raise ValueError(f"its compression is {given['compression']!r:.100}")
+            raise ValueError(f"its compression is {brief(given['compression'])}")
         if given["items"] != counted:
             raise ValueError("its objects have another number of items than it says")
         return cls(objects=objects, **given)

@@ -15,7 +15,7 @@ from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.usage import figure
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import table_name
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
 
@@ -129,7 +129,7 @@ class CapacityBudgetFixture:
         if not units:
             raise ConfigurationError("capacity_budget() has no limit; give read_units= or write_units=, or both")
         if table is not None and not isinstance(table, str):
-            raise ConfigurationError(f"table: must be a table's name, got {table!r:.100}; pass a Table as a target")
+            raise ConfigurationError(f"table: must be a table's name, got {brief(table)}; pass a Table as a target")
         return CapacityBlock(self._clients, targets, units, None if table is None else table_name(table), key_schema)
 
 

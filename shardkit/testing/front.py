@@ -27,7 +27,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
 from botocore.httpsession import URLLib3Session
 
 from shardkit.dynamodb.requests import OPERATIONS, tables_of
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Clock, on_clock
 from shardkit.runtime.targets import is_async
@@ -193,7 +193,7 @@ def _read(response: Any) -> EngineAnswer:
         body = orjson.loads(content or b"{}")
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(
-            f"client: its endpoint did not answer in DynamoDB's JSON, got {content!r:.200}; check endpoint_url="
+            f"client: its endpoint did not answer in DynamoDB's JSON, got {brief(content, 200)}; check endpoint_url="
         ) from error
     headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
     return EngineAnswer(body, response.status_code, headers)

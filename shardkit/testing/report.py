@@ -12,6 +12,7 @@ from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.scopes import plain
 from shardkit.capacity.usage import figure
+from shardkit.errors import brief
 from shardkit.partitions.partition import LIMITS
 from shardkit.testing.partitioned import Key, PartitionedTable
 
@@ -57,7 +58,7 @@ class Hot:
 
     def __str__(self) -> str:
         of = "" if self.index is None else f"index {self.index} "
-        return f"{of}partition {self.partition}" + ("" if self.key is None else f", key {self.key!r:.60}")
+        return f"{of}partition {self.partition}" + ("" if self.key is None else f", key {brief(self.key, 60)}")
 
 
 def hottest_partitions(table: PartitionedTable) -> list[Hot]:
@@ -145,6 +146,6 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
             advice = f"Spread it over {needed.shards:,} shards, as ShardedTable does: {needed.reason}."
         where = table.name if index is None else f"{table.name} {index}"
         yield (
-            f"Key {value!r:.60} of {where} was throttled most: up to {figure(asked)} {kind} units a second were "
+            f"Key {brief(value, 60)} of {where} was throttled most: up to {figure(asked)} {kind} units a second were "
             f"requested (each attempt counted), and its partition serves {figure(serves)}. {advice}"
         )

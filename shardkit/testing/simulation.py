@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from shardkit.capacity.attach import parts_of, target_of
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import is_throttle
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.partitions.describe import ThroughputEstimate, estimate_table
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.rules import BURST_SECONDS
@@ -234,8 +234,8 @@ def simulate_partitions(
     """
     if parts_of(client) is not None and table is None:
         raise ConfigurationError(
-            f"client: must be one table, got {client!r:.200}; give its client and the name of the table of a period: "
-            "simulate_partitions(series.meta.client, series.table_name(time), …)"
+            f"client: must be one table, got {brief(client, 200)}; give its client and the name of the table of a "
+            "period: simulate_partitions(series.meta.client, series.table_name(time), …)"
         )
     try:
         client, name, _ = target_of(client, {}, describe=False)
@@ -248,7 +248,7 @@ def simulate_partitions(
         name = table if isinstance(table, str) else None
     if name is None:
         raise ConfigurationError(
-            f"table: must be the table's name, got {table!r:.100}; give it, or pass a Table instead of a client"
+            f"table: must be the table's name, got {brief(table)}; give it, or pass a Table instead of a client"
         )
     options = {
         "adaptive_seconds": adaptive_seconds,
@@ -259,14 +259,14 @@ def simulate_partitions(
     }
     if not isinstance(indexes, Mapping | None):
         raise ConfigurationError(
-            f'indexes: must be options by index name, {{"ByCustomer": {{…}}}}, got {indexes!r:.200}'
+            f'indexes: must be options by index name, {{"ByCustomer": {{…}}}}, got {brief(indexes, 200)}'
         )
     if not isinstance(clock, RealClock | None):
-        raise ConfigurationError(f"clock: must be a VirtualClock or RealClock, got {clock!r:.100}")
+        raise ConfigurationError(f"clock: must be a VirtualClock or RealClock, got {brief(clock)}")
     for index, of_index in (indexes or {}).items():
         if not isinstance(of_index, Mapping) or not options.keys() >= of_index.keys():
             raise ConfigurationError(
-                f"indexes[{index!r}]: must be a mapping with some of {', '.join(options)}, got {of_index!r:.200}"
+                f"indexes[{index!r}]: must be a mapping with some of {', '.join(options)}, got {brief(of_index, 200)}"
             )
     return SimulatedPartitions(client, name, options, indexes or {}, clock or _REAL_CLOCK)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.units import add_consumed
-from shardkit.errors import CursorError
+from shardkit.errors import CursorError, brief
 from shardkit.sharding.form import Form
 from shardkit.sharding.parameters import Params
 from shardkit.sharding.programs import no_request
@@ -59,7 +59,7 @@ class Pages:
             period = self.series.period_of(given, self.form)
             if period is None:
                 raise CursorError(
-                    f"ExclusiveStartKey: {given!r:.200} has no {self.series.at!r}, so its table is unknown; pass "
+                    f"ExclusiveStartKey: {brief(given, 200)} has no {self.series.at!r}, so its table is unknown; pass "
                     "LastEvaluatedKey unchanged"
                 )
         if not touches(period):

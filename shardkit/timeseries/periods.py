@@ -190,7 +190,7 @@ class Times:
             second = self._of_text(content) if letter == "S" else self._of_number(value)
         if second is None or not _FIRST <= second <= _LAST:
             raise InvalidKeyError(
-                f"{self.at}: must be {_FORMS[self.form]}, got {content!r:.100}; convert it, or set time_format="
+                f"{self.at}: must be {_FORMS[self.form]}, got {brief(content)}; convert it, or set time_format="
                 + ("; is it in milliseconds?" if self.form == "seconds" and second is not None else "")
             )
         return second

@@ -24,6 +24,7 @@ from shardkit.errors import (
     InvalidKeyError,
     PeriodError,
     UnsupportedExpressionError,
+    brief,
 )
 from shardkit.sharding import items
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -63,8 +64,8 @@ class SeriesPrograms(Programs):
     ) -> None:
         if not getattr(strategy, "settled", True):
             raise ConfigurationError(
-                f"strategy: must not be a Resharding or a ShardMap, got {strategy!r:.200}; a time series has a table "
-                "for each period: move the items of one with ShardedTable"
+                f"strategy: must not be a Resharding or a ShardMap, got {brief(strategy, 200)}; a time series has a "
+                "table for each period: move the items of one with ShardedTable"
             )
         super().__init__(series.name, strategy, series.schema, draw, form, indexes=indexes)
         self.series = series

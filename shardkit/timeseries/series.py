@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
 from shardkit.core.calls import explains_calls
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.runtime.transports import Transport
@@ -131,7 +131,7 @@ class TimeSeries(ItemOperations):
         client = client_of(target)
         if is_async(client):
             raise ConfigurationError(
-                f"target: must be a boto3 resource or client, got {target!r:.100}; use shardkit.aio for an async one"
+                f"target: must be a boto3 resource or client, got {brief(target)}; use shardkit.aio for an async one"
             )
         series = Series(
             name=name,

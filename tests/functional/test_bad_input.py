@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -14,6 +15,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
+import shardkit
 from shardkit import (
     BulkLoadError,
     CalculatedSuffix,
@@ -24,6 +26,7 @@ from shardkit import (
     Unsharded,
     bulk_load,
     errors,
+    install,
 )
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.cache import CachedTable
@@ -511,3 +514,27 @@ def test_a_filtered_page_evaluates_a_block_a_shard(orders: ShardedTable) -> None
     assert page["Items"] == []
     assert page["ScannedCount"] <= 8 * len(orders.strategy.shards_for("2014-07-09"))
     assert "LastEvaluatedKey" in page
+
+
+NESTED: list[Any] = []
+for _ in range(100_000):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize("unprintable", [10**5000, [10**5000], NESTED], ids=["long", "with a long one", "nested"])
+def test_values_that_python_does_not_print(table: Table, unprintable: Any) -> None:
+    """They are shortened in every message, wherever it is made: ``brief`` alone does that."""
+    client = table.meta.client
+    for refused in (
+        lambda: install(client, unprintable),
+        lambda: install(client, {"Orders": RandomSuffix(3)}, cache=unprintable),
+        lambda: ShardedTable(table, RandomSuffix(3), indexes=unprintable),
+        lambda: ShardedTable(table, unprintable),
+    ):
+        with pytest.raises(ConfigurationError, match=r"bits>|to print>"):
+            refused()
+
+
+def test_messages_shorten_values_in_one_way() -> None:
+    package = Path(shardkit.__file__).parent
+    assert [str(file) for file in package.rglob("*.py") if re.search(r"!r:\.\d+\}", file.read_text("utf-8"))] == []

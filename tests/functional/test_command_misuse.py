@@ -104,8 +104,8 @@ def scenario(part: str = "", **entries: Any) -> str:
         *(
             ((*BY, f"--{option}", number), says)
             for option in ("workers", "processes", "window", "cursors")
-            for number in ("HUGE", "100000000", "999999999999")
-            for says in (f"not begun: {option}: must be an integer from 1 to ", f", got {meant(number)[:9]}")
+            for number, got in (("HUGE", "<int of 1329 bits>"), ("100000000", "100000000"), ("9" * 12, "999999999"))
+            for says in (f"not begun: {option}: must be an integer from 1 to ", f", got {got}")
         ),
         (
             (*BY, "--workers", "1001"),
@@ -222,7 +222,7 @@ def test_files_that_are_no_scenario(path: str, says: str) -> None:
             ]
             for number in ("HUGE", "-1", "nan")
         ),
-        (scenario("", seed="0x" + "f" * 5000), "seed = <int too long"),
+        (scenario("", seed="0x" + "f" * 5000), "seed = <int of 20000 bits>"),
         (scenario("items", number="LONGEST"), "is not TOML: Exceeds the limit"),
         (scenario("items", number=10_000_001), "number = 10000001: must be an integer from 1 to 10,000,000 (items)"),
         (scenario("load", workers=1001), "must be an integer from 1 to 1,000 (workers)"),

@@ -24,7 +24,7 @@ from typing import Any
 from shardkit.bulk.sources.base import BadRecord, Done, Place, Record
 from shardkit.bulk.sources.files import File
 from shardkit.bulk.sources.lines import Skip
-from shardkit.errors import ConfigurationError, InvalidValueError
+from shardkit.errors import ConfigurationError, InvalidValueError, brief
 
 try:
     import pyarrow as pa
@@ -291,7 +291,7 @@ class _Refused:
     wrong: str = "which DynamoDB cannot hold; write null, or cast the column"
 
     def error(self, name: str) -> Exception:
-        return InvalidValueError(f"column {name!r} holds {self.value!r:.100}, {self.wrong}")
+        return InvalidValueError(f"column {name!r} holds {brief(self.value)}, {self.wrong}")
 
     def __repr__(self) -> str:
         return repr(self.value)

@@ -96,7 +96,7 @@ def item_of(columns: list[tuple[str, Callable[[str], Any] | None, frozenset[str]
         try:
             item[name] = convert(cell)
         except ValueError as error:
-            raise InvalidValueError(f"column {name!r} holds {cell!r:.100}, {error}") from None
+            raise InvalidValueError(f"column {name!r} holds {brief(cell)}, {error}") from None
     return item
 
 

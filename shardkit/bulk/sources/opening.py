@@ -289,8 +289,8 @@ def _check_delimiter(header: str, delimiter: str, where: str) -> None:
         if other != delimiter and other in header:
             remedy = "format='tsv' (--format tsv)" if other == "\t" else f"delimiter={other!r} (--delimiter {other!r})"
             raise ConfigurationError(
-                f"delimiter: {where} has only one column, {header!r:.200}, if {delimiter!r} separates columns; give "
-                f"{remedy}, or delimiter={delimiter!r} if it is one"
+                f"delimiter: {where} has only one column, {brief(header, 200)}, if {delimiter!r} separates columns; "
+                f"give {remedy}, or delimiter={delimiter!r} if it is one"
             )
 
 

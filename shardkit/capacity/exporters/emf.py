@@ -22,7 +22,7 @@ from shardkit.capacity.exporters.measurements import (
     measure,
     present,
 )
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 if TYPE_CHECKING:
     from typing import Self
@@ -104,7 +104,7 @@ class EmbeddedMetrics(ContextDecorator):
         _check_text("namespace", namespace, _NAME_LENGTH)
         if namespace.startswith((":", "AWS/")):
             raise ConfigurationError(
-                f"namespace: {namespace!r:.100} must not begin with a colon, nor with AWS/, which is CloudWatch's own"
+                f"namespace: {brief(namespace)} must not begin with a colon, nor with AWS/, which is CloudWatch's own"
             )
         _check_dimensions(dimensions or {})
         self._namespace = namespace
@@ -180,7 +180,7 @@ class EmbeddedMetrics(ContextDecorator):
 def _check_dimensions(dimensions: Mapping[str, str]) -> None:
     if not isinstance(dimensions, Mapping):
         raise ConfigurationError(
-            f"dimensions: must be a mapping of names to values, got {dimensions!r:.100}; "
+            f"dimensions: must be a mapping of names to values, got {brief(dimensions)}; "
             'for example {"Service": "checkout"}'
         )
     if len(dimensions) > _MOST_DIMENSIONS:
@@ -192,9 +192,9 @@ def _check_dimensions(dimensions: Mapping[str, str]) -> None:
         _check_text("dimensions: a name", name, _NAME_LENGTH)
         if name.startswith(":") or name in {"_aws", *_DIMENSIONS.values(), *_NAMES.values()}:
             raise ConfigurationError(
-                f"dimensions: the name {name!r:.100} begins with a colon, or the lines already have it; rename it"
+                f"dimensions: the name {brief(name)} begins with a colon, or the lines already have it; rename it"
             )
-        _check_text(f"dimensions: the value of {name!r:.100}", value, _VALUE_LENGTH)
+        _check_text(f"dimensions: the value of {brief(name)}", value, _VALUE_LENGTH)
 
 
 def _check_text(what: str, text: object, longest: int) -> None:
@@ -205,5 +205,5 @@ def _check_text(what: str, text: object, longest: int) -> None:
         or not (text.isascii() and text.isprintable())
     ):
         raise ConfigurationError(
-            f"{what}: must be a str of 1 to {longest} printable ASCII characters, not only spaces, got {text!r:.100}"
+            f"{what}: must be a str of 1 to {longest} printable ASCII characters, not only spaces, got {brief(text)}"
         )

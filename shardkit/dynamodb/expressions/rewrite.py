@@ -26,7 +26,7 @@ from shardkit.dynamodb.expressions.tokens import (
 )
 from shardkit.dynamodb.expressions.update import actions
 from shardkit.dynamodb.values import WireValue
-from shardkit.errors import UnsupportedExpressionError
+from shardkit.errors import UnsupportedExpressionError, brief
 
 # These do not depend on the value, so they mean the same for a logical and a physical key.
 _PRESENCE = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type"})
@@ -138,7 +138,9 @@ def refuse_attributes(params: Mapping[str, Any], names: Collection[str], *parame
             text = text_of(params, parameter) or ""
             found = {name_of(params, part.text) for part in parts(text) if part.kind == "path"} & {*names}
         if found:
-            raise UnsupportedExpressionError(f"{parameter}: must not mention {min(found)!r}, got {given!r:.200}; {why}")
+            raise UnsupportedExpressionError(
+                f"{parameter}: must not mention {min(found)!r}, got {brief(given, 200)}; {why}"
+            )
 
 
 def rewrite_spread(

@@ -28,7 +28,7 @@ from shardkit.core.hashing import number_text
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
+from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError, brief
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
@@ -77,8 +77,8 @@ class Cursor:
         version, *rest = contents
         if version != _VERSION:
             raise CursorError(
-                f"ExclusiveStartKey: the cursor has version {version!r:.20}, this shardkit reads version {_VERSION}; "
-                "start the read again"
+                f"ExclusiveStartKey: the cursor has version {brief(version, 20)}, this shardkit reads version "
+                f"{_VERSION}; start the read again"
             )
         try:
             made, shard, packed = rest
@@ -149,15 +149,15 @@ def _apart(key: WireItem, index: ShardedIndex) -> tuple[WireItem, WireValue | No
 
 def not_calculated(key: WireItem) -> CursorError:
     return CursorError(
-        f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
+        f"ExclusiveStartKey: {brief(from_wire_item(key), 200)} is hand-made, and its shard cannot be calculated; pass "
         "LastEvaluatedKey unchanged"
     )
 
 
 def _without_suffix(sharding: Sharding, stored: WireItem) -> CursorError:
     return CursorError(
-        f"LastEvaluatedKey: the item {from_wire_item(stored)!r:.200} of table {sharding.table!r} is stored without "
-        "a suffix, so the read cannot be resumed after it; read the table with a client without install()"
+        f"LastEvaluatedKey: the item {brief(from_wire_item(stored), 200)} of table {sharding.table!r} is stored "
+        "without a suffix, so the read cannot be resumed after it; read the table with a client without install()"
     )
 
 
@@ -174,8 +174,8 @@ def is_token(given: Any, form: Form = PYTHON_VALUES) -> bool:
     found = isinstance(given, Mapping) and _NAME in given
     if form.cursor_secrets and not found:
         raise CursorError(
-            f"ExclusiveStartKey: {given!r:.200} is not a signed cursor, and with cursor_secret= nothing else is read; "
-            "pass LastEvaluatedKey unchanged"
+            f"ExclusiveStartKey: {brief(given, 200)} is not a signed cursor, and with cursor_secret= nothing else is "
+            "read; pass LastEvaluatedKey unchanged"
         )
     return found
 
@@ -187,7 +187,7 @@ def token_in(given: Mapping[str, Any], form: Form = PYTHON_VALUES) -> str:
         token = token.get("S")
     if len(given) != 1 or not isinstance(token, str):
         raise CursorError(
-            f"ExclusiveStartKey: {given!r:.200} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
+            f"ExclusiveStartKey: {brief(given, 200)} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
         )
     if not form.cursor_secrets:
         return token
@@ -207,7 +207,7 @@ def made_for(*parts: Any) -> str:
         text = orjson.dumps([_packed_part(part) for part in parts], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         raise InvalidValueError(
-            f"{parts!r:.200} cannot be encoded as UTF-8; fix the text where it was decoded"
+            f"{brief(parts, 200)} cannot be encoded as UTF-8; fix the text where it was decoded"
         ) from error
     return base64.urlsafe_b64encode(hashlib.sha256(text).digest()[:12]).decode("ascii")
 

@@ -29,6 +29,7 @@ from shardkit.errors import (
     CursorError,
     InvalidKeyError,
     UnsupportedExpressionError,
+    brief,
 )
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
@@ -476,7 +477,7 @@ class QueryPlan:
 
 
 def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedIndex | None) -> None:
-    strategy = "" if index is None else f" of index {index.name!r} with {index.strategy!r:.200}"
+    strategy = "" if index is None else f" of index {index.name!r} with {brief(index.strategy, 200)}"
     for name in (schema if index is None else index.logical_keys).partition:
         if name not in condition.equals:
             got = [f"'=' on {other!r}" for other in condition.equals]
@@ -601,7 +602,7 @@ def _by_hand(plan: QueryPlan, given: Any, what: str) -> Cursor:
     more = () if index is None else (index.stored_name,)
     if not isinstance(given, Mapping) or not set(names) <= set(given) <= {*names, *more}:
         raise CursorError(
-            f"ExclusiveStartKey: {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
+            f"ExclusiveStartKey: {brief(given, 200)} is neither a cursor of shardkit nor a key of {sorted(names)}; "
             "pass LastEvaluatedKey unchanged"
         )
     key: WireItem = {name: sharding.checked(name, given[name], "cursor") for name in given}
