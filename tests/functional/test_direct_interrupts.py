@@ -53,15 +53,18 @@ class Orders:
         self.sent = threading.Event()
         self.keys: list[str] = []
         self.wanted: list[Any] = []
+        self._lock = threading.Lock()
 
     def respond(self, _: bytes, body: bytes) -> list[Part]:
-        self.count += 1
+        with self._lock:
+            self.count += 1
+            number = self.count  # of this request: another may come before its answer is made
         key = next(part for part in body.decode().split('"') if part.startswith("2014-07-09"))
         if key not in self.keys:
             self.keys.append(key)
         item = f'{{"Date":{{"S":"{key}"}},"Id":{{"S":"{key[-1]}"}}}}'
         answer = http(f'{{"Items":[{item}],"Count":1,"ScannedCount":1}}'.encode())
-        return [self._wait, answer, self.sent.set] if self.count >= self.hold else [answer]
+        return [self._wait, answer, self.sent.set] if number >= self.hold else [answer]
 
     def _wait(self) -> None:
         self.held.release()
