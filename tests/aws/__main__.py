@@ -68,11 +68,11 @@ def carry_out(run: Run, checks: Sequence[Check], say: Say, *, signed_off_by: str
             outcomes.append(one)
             say(f"{one.check.name:19} {one.verdict:12} {time.monotonic() - begun:6.1f} s  {one.seen[:150]}")
     finally:
+        left = cleaned(run, say)  # first: the report may meet a full disk
         found = report(run, outcomes, signed_off_by=signed_off_by)
         name = run.folder / f"{PREFIX}-{run.ident}"
         name.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         name.with_suffix(".md").write_text(table([found, *kept()]), encoding="utf-8")
-        left = cleaned(run, say)
     return 1 if left or any(one.verdict == "refuted" for one in outcomes) else 0
 
 
@@ -91,6 +91,9 @@ def main(arguments: Sequence[str] | None = None, *, say: Say = print, ask: Calla
     if args.command == "plan":
         show_plan(checks, args.bound, say)
         return 0
+    if args.command == "clean" and args.run is None:
+        say("--run: missing; give the run whose tables are to be removed: it is in their names")
+        return 2
     place = Place(args.region, args.profile, "a local engine" if args.endpoint else "", args.endpoint)
     ident = args.run or uuid.uuid4().hex[:8]
     options: dict[str, Any] = {"role": args.role, "bucket": args.bucket}

@@ -82,8 +82,10 @@ def table(reports: Iterable[Mapping[str, Any]]) -> str:
 def _commit() -> str:
     def git(*arguments: str) -> str:
         where = Path(__file__).parent
-        return subprocess.run(
-            ["git", *arguments], cwd=where, capture_output=True, text=True, check=False
-        ).stdout.strip()
+        try:
+            told = subprocess.run(["git", *arguments], cwd=where, capture_output=True, text=True, check=False)
+        except FileNotFoundError:  # git is not installed
+            return ""
+        return told.stdout.strip()
 
     return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-changed" if git("diff", "--stat", "HEAD") else "")
