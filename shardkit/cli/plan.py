@@ -84,15 +84,15 @@ def shards(_: Call, index: tuple[str, ...], local_index: tuple[str, ...], **figu
 
 
 @_command("table")
-@click.argument("name")
+@click.argument("table", metavar="NAME")
 @options.connection
 @options.as_json
-def table(call: Call, name: str) -> Outcome:
+def table(call: Call, table: str) -> Outcome:
     """Estimate the partitions of a table and its global indexes. One DescribeTable is sent.
 
     NAME is the table's.
     """
-    return Outcome.of_text(estimate_table(call.dynamodb().meta.client.describe_table(TableName=name)["Table"]))
+    return Outcome.of_text(estimate_table(call.dynamodb().meta.client.describe_table(TableName=table)["Table"]))
 
 
 def _indexes(given: tuple[str, ...], local: tuple[str, ...]) -> list[IndexWrites]:
