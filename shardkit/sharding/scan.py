@@ -67,7 +67,7 @@ class _Request:
         form = self._sharding.form
         if form.keys_as_cursors:
             return form.shown(as_key(self._sharding, last, self._index))
-        return Cursor(None, last).token(self.purpose, self._sharding.cursor_period, form)
+        return Cursor(None, last).token(self.purpose, form, self._sharding.cursor_period)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})
@@ -85,7 +85,7 @@ class _Request:
 
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
     what = f"a Scan of {sharding.table!r}"
-    cursor = Cursor.read(given, purpose, what, sharding.cursor_period, sharding.form)
+    cursor = Cursor.read(given, purpose, what, sharding.form, sharding.cursor_period)
     # The key attributes of an index that key_schema= omits are unknown.
     known = index is None or index in sharding.indexes
     names = {*sharding.schema(index).names, *sharding.keys.names} if known else {*cursor.key, *sharding.keys.names}

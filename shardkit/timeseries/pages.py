@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.units import add_consumed
 from shardkit.errors import CursorError, brief
-from shardkit.sharding.form import Form
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.parameters import Params
 from shardkit.sharding.programs import no_request
 from shardkit.sharding.query.cursor import Cursor, is_token, token_in
@@ -53,7 +53,7 @@ class Pages:
                 )
             side = _SIDES[mark]
             if side:
-                Cursor.read({"shardkit": rest}, purpose, what)
+                Cursor.read({"shardkit": rest}, purpose, what, PYTHON_VALUES)  # its signature is checked and removed
                 start = None
         else:
             period = self.series.period_of(given, self.form)
@@ -102,7 +102,7 @@ class Pages:
             if full and place + 1 < len(periods):
                 # The next table may be deleted, or another one made before it, until the cursor is used.
                 mark = _AFTER if period < periods[place + 1] else _BEFORE
-                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, f"{period}{mark}", self.form)
+                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, self.form, f"{period}{mark}")
                 return page
         return page
 

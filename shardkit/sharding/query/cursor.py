@@ -29,7 +29,7 @@ from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError, brief
-from shardkit.sharding.form import PYTHON_VALUES, Form
+from shardkit.sharding.form import Form
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import Spread
@@ -56,7 +56,7 @@ class Cursor:
     shard: int | None
     key: WireItem
 
-    def token(self, purpose: str, period: str = "", form: Form = PYTHON_VALUES) -> dict[str, Any]:
+    def token(self, purpose: str, form: Form, period: str = "") -> dict[str, Any]:
         key = {name: _packed(value) for name, value in self.key.items()}
         payload = orjson.dumps([_VERSION, purpose, self.shard, key])
         token = period + _text(_check(payload) + payload)
@@ -65,9 +65,7 @@ class Cursor:
         return form.shown({_NAME: {"S": token}})
 
     @classmethod
-    def read(
-        cls, given: Mapping[str, Any], purpose: str, what: str, period: str = "", form: Form = PYTHON_VALUES
-    ) -> Cursor:
+    def read(cls, given: Mapping[str, Any], purpose: str, what: str, form: Form, period: str = "") -> Cursor:
         """Read ``{"shardkit": token}``, or the token as ``{"S": token}``; purpose and period must be the same."""
         token = token_in(given, form).removeprefix(period)
         damaged = f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey unchanged"
@@ -169,7 +167,7 @@ def calculated(spread: Spread, key: WireItem) -> tuple[int | None, bool]:
         return None, False
 
 
-def is_token(given: Any, form: Form = PYTHON_VALUES) -> bool:
+def is_token(given: Any, form: Form) -> bool:
     """Return whether a position is a token; where tokens are signed, it must be one."""
     found = isinstance(given, Mapping) and _NAME in given
     if form.cursor_secrets and not found:
@@ -180,7 +178,7 @@ def is_token(given: Any, form: Form = PYTHON_VALUES) -> bool:
     return found
 
 
-def token_in(given: Mapping[str, Any], form: Form = PYTHON_VALUES) -> str:
+def token_in(given: Mapping[str, Any], form: Form) -> str:
     """Return the token of a cursor, with its period and without its signature, which must be right."""
     token = given[_NAME]
     if isinstance(token, Mapping):

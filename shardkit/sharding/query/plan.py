@@ -316,7 +316,7 @@ class QueryPlan:
         form = self.sharding.form
         if form.keys_as_cursors:
             return form.shown(_as_key(self, cursor))
-        return cursor.token(self.purpose, self.sharding.cursor_period, form)
+        return cursor.token(self.purpose, form, self.sharding.cursor_period)
 
     def position(self, number: int, item: Item) -> Cursor:
         """Return the position of an item of a run."""
@@ -560,7 +560,7 @@ def read_cursor(plan: QueryPlan, given: Any) -> Cursor:
     what = _what(plan)
     form = plan.sharding.form
     if is_token(given, form):
-        cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period, form)
+        cursor = Cursor.read(given, plan.purpose, what, form, plan.sharding.cursor_period)
     else:
         cursor = _by_hand(plan, given, what)
     check_position(plan.sharding, cursor.key, plan.key_names, what)

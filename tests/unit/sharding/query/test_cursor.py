@@ -57,10 +57,10 @@ def calculated(strategy: Strategy | None = None) -> Sharding:
 @given(shard=st.none() | st.integers(0, 10**6), key=st.dictionaries(st.text(max_size=9), WIRE, max_size=4))
 def test_round_trip(shard: int | None, key: dict[str, Any]) -> None:
     """A cursor is read back as it was written, also through JSON and in a client's form."""
-    token = Cursor(shard, key).token(PURPOSE)
+    token = Cursor(shard, key).token(PURPOSE, PYTHON_VALUES)
     assert token["shardkit"].isascii()
-    assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it") == Cursor(shard, key)
-    assert Cursor.read({"shardkit": {"S": token["shardkit"]}}, PURPOSE, "it") == Cursor(shard, key)
+    assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it", PYTHON_VALUES) == Cursor(shard, key)
+    assert Cursor.read({"shardkit": {"S": token["shardkit"]}}, PURPOSE, "it", PYTHON_VALUES) == Cursor(shard, key)
 
 
 @pytest.mark.parametrize("row", vectors("cursors.json"), ids=lambda row: row["name"])
@@ -68,8 +68,8 @@ def test_golden_tokens(row: dict[str, Any]) -> None:
     """Tokens outlive a release, in links and queues: each is written and read as it ever was."""
     cursor = Cursor(row["shard"], row["key"])
     purpose = made_for(*row["made_for"])
-    assert cursor.token(purpose) == {"shardkit": row["token"]}
-    assert Cursor.read({"shardkit": row["token"]}, purpose, "it") == cursor
+    assert cursor.token(purpose, PYTHON_VALUES) == {"shardkit": row["token"]}
+    assert Cursor.read({"shardkit": row["token"]}, purpose, "it", PYTHON_VALUES) == cursor
 
 
 @pytest.mark.parametrize("row", vectors("cursors.json"), ids=lambda row: row["name"])
@@ -119,13 +119,13 @@ SIGNING = PYTHON_VALUES.signing(SECRET)
 def test_signed_round_trip(shard: int | None, key: dict[str, Any]) -> None:
     """Also of a table of a time series, through JSON and in a client's form, and while secrets are changed."""
     cursor, period = Cursor(shard, key), "2014-07."
-    token = cursor.token(PURPOSE, period, SIGNING)
+    token = cursor.token(PURPOSE, SIGNING, period)
     changing = PYTHON_VALUES.signing([OTHER, SECRET])
     for form in (SIGNING, changing):
-        assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it", period, form) == cursor
+        assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it", form, period) == cursor
     assert WIRE_VALUES.signing(SECRET).cursor_secrets == SIGNING.cursor_secrets
-    assert cursor.token(PURPOSE, period, WIRE_VALUES.signing(SECRET)) == {"shardkit": {"S": token["shardkit"]}}
-    assert cursor.token(PURPOSE, period, changing) == cursor.token(PURPOSE, period, PYTHON_VALUES.signing(OTHER))
+    assert cursor.token(PURPOSE, WIRE_VALUES.signing(SECRET), period) == {"shardkit": {"S": token["shardkit"]}}
+    assert cursor.token(PURPOSE, changing, period) == cursor.token(PURPOSE, PYTHON_VALUES.signing(OTHER), period)
 
 
 @pytest.mark.parametrize("row", vectors("signed_cursors.json"), ids=lambda row: row["name"])
@@ -133,40 +133,40 @@ def test_golden_signatures(row: dict[str, Any]) -> None:
     """A signed token is written and read as it ever was: the token, and its HMAC."""
     cursor, purpose = Cursor(row["shard"], row["key"]), made_for(*row["made_for"])
     form = PYTHON_VALUES.signing(base64.b64decode(row["secret"]))
-    assert cursor.token(purpose, row["period"], form) == {"shardkit": row["token"]}
-    assert Cursor.read({"shardkit": row["token"]}, purpose, "it", row["period"], form) == cursor
+    assert cursor.token(purpose, form, row["period"]) == {"shardkit": row["token"]}
+    assert Cursor.read({"shardkit": row["token"]}, purpose, "it", form, row["period"]) == cursor
     text, _, signature = row["token"].rpartition(".")
-    assert cursor.token(purpose, row["period"]) == {"shardkit": text}
+    assert cursor.token(purpose, PYTHON_VALUES, row["period"]) == {"shardkit": text}
     mac = hmac.new(base64.b64decode(row["secret"]), text.encode("ascii"), hashlib.sha256).digest()
     assert signature == base64.urlsafe_b64encode(mac).decode().rstrip("=")
 
 
 def test_what_is_not_signed_is_refused() -> None:
     cursor, period = Cursor(2, {"sk": {"N": "17"}}), "2014-07."
-    bare = cursor.token(PURPOSE, period)["shardkit"]
-    text = cursor.token(PURPOSE, period, SIGNING)["shardkit"]
+    bare = cursor.token(PURPOSE, PYTHON_VALUES, period)["shardkit"]
+    text = cursor.token(PURPOSE, SIGNING, period)["shardkit"]
     changed = [
         text[:place] + other + text[place + 1 :]
         for place, character in enumerate(text)
         for other in "Aa0-_+/=. é"
         if other != character
     ]
-    ended = cursor.token(PURPOSE, "2014-08.", SIGNING)["shardkit"]
+    ended = cursor.token(PURPOSE, SIGNING, "2014-08.")["shardkit"]
     swapped = "2014-07." + ended.removeprefix("2014-08.")
     for wrong in (
         *changed,
         *(text[:-1], text[1:], text + "A", text + "=", text + ".", text + "\n", text * 2, "." + text, swapped),
         *(bare, f"{bare}.", "", ".", "\udc80", "\udc80.\udc80", "x" * 10**6, "." * 10**6),
-        cursor.token(PURPOSE, period, PYTHON_VALUES.signing(OTHER))["shardkit"],
+        cursor.token(PURPOSE, PYTHON_VALUES.signing(OTHER), period)["shardkit"],
     ):
         with pytest.raises(CursorError, match=r"^ExclusiveStartKey: .* is not signed with a secret of cursor_secret="):
-            Cursor.read({"shardkit": wrong}, PURPOSE, "it", period, SIGNING)
+            Cursor.read({"shardkit": wrong}, PURPOSE, "it", SIGNING, period)
     # Nor is a signed cursor read where no secret is known, though its token could be.
     with pytest.raises(CursorError, match="damaged"):
-        Cursor.read({"shardkit": text}, PURPOSE, "it", period)
+        Cursor.read({"shardkit": text}, PURPOSE, "it", PYTHON_VALUES, period)
     # What it is made for is checked all the same.
     with pytest.raises(CursorError, match="another key"):
-        Cursor.read({"shardkit": text}, "another", "it", period, SIGNING)
+        Cursor.read({"shardkit": text}, "another", "it", SIGNING, period)
     with pytest.raises(CursorError, match="is not a signed cursor"):
         is_token({"pk": "k", "sk": 17}, SIGNING)
     assert is_token({"shardkit": text}, SIGNING)
@@ -190,23 +190,23 @@ def test_binary_of_boto3() -> None:
 
 def test_damage_in_every_character() -> None:
     """Any other character in any place is noticed, and so are a cut, an addition and padding."""
-    text = Cursor(2, {"sk": {"N": "17"}}).token(PURPOSE)["shardkit"]
+    text = Cursor(2, {"sk": {"N": "17"}}).token(PURPOSE, PYTHON_VALUES)["shardkit"]
     for place, character in enumerate(text):
         for other in "Aa0-_+/=. é":
             if other != character:
                 with pytest.raises(CursorError, match="damaged"):
-                    Cursor.read({"shardkit": text[:place] + other + text[place + 1 :]}, PURPOSE, "it")
+                    Cursor.read({"shardkit": text[:place] + other + text[place + 1 :]}, PURPOSE, "it", PYTHON_VALUES)
     for wrong in (text[:-1], text[1:], text + "A", text + "=", text + "\n", "", "A", text * 2):
         with pytest.raises(CursorError, match="damaged"):
-            Cursor.read({"shardkit": wrong}, PURPOSE, "it")
+            Cursor.read({"shardkit": wrong}, PURPOSE, "it", PYTHON_VALUES)
 
 
 @pytest.mark.parametrize("given", [{"shardkit": 5}, {"shardkit": {"N": "5"}}, {"shardkit": "x", "pk": "k"}])
 def test_no_cursor_at_all(given: Mapping[str, Any]) -> None:
     """What only looks like a cursor is refused."""
-    assert is_token(given)
+    assert is_token(given, PYTHON_VALUES)
     with pytest.raises(CursorError, match="not a cursor"):
-        Cursor.read(given, PURPOSE, "it")
+        Cursor.read(given, PURPOSE, "it", PYTHON_VALUES)
 
 
 def test_another_version() -> None:
@@ -214,7 +214,7 @@ def test_another_version() -> None:
     payload = orjson.dumps([2, "what", "ever", "it", "holds"])
     raw = hashlib.sha256(payload).digest()[:4] + payload
     with pytest.raises(CursorError, match="version 2"):
-        Cursor.read({"shardkit": base64.urlsafe_b64encode(raw).decode().rstrip("=")}, PURPOSE, "it")
+        Cursor.read({"shardkit": base64.urlsafe_b64encode(raw).decode().rstrip("=")}, PURPOSE, "it", PYTHON_VALUES)
 
 
 def test_made_for_something_else() -> None:
@@ -247,7 +247,7 @@ def test_one_number_in_many_ways(written: str) -> None:
 @pytest.mark.parametrize("shard", [0, 4, -1, None])
 def test_a_shard_that_is_not_there(shard: Any) -> None:
     """A cursor on a shard that the key has not (any more) is refused; so is one for another Shard=."""
-    start = Cursor(shard, {"sk": {"N": "1"}}).token(plan(many()).purpose)
+    start = Cursor(shard, {"sk": {"N": "1"}}).token(plan(many()).purpose, PYTHON_VALUES)
     with pytest.raises(CursorError, match="which is not one of"):
         plan(many(), start)
     with pytest.raises(CursorError, match="another key, Shard="):
@@ -257,7 +257,7 @@ def test_a_shard_that_is_not_there(shard: Any) -> None:
 def test_a_key_that_is_not_whole() -> None:
     """A cursor without the sort key is refused."""
     with pytest.raises(CursorError, match="start the read again"):
-        plan(many(), Cursor(1, {}).token(plan(many()).purpose))
+        plan(many(), Cursor(1, {}).token(plan(many()).purpose, PYTHON_VALUES))
 
 
 def test_outside_of_the_key_condition() -> None:
@@ -403,7 +403,7 @@ def forged(*contents: Any) -> dict[str, str]:
 def test_what_a_forger_writes_is_refused(rest: tuple[Any, ...]) -> None:
     """The check sum keeps accidents out, not people: what it holds is looked at too."""
     with pytest.raises(CursorError, match="damaged"):
-        Cursor.read(forged(1, PURPOSE, *rest), PURPOSE, "it")
+        Cursor.read(forged(1, PURPOSE, *rest), PURPOSE, "it", PYTHON_VALUES)
 
 
 @pytest.mark.parametrize(
@@ -432,15 +432,16 @@ def test_a_number_in_the_place_of_a_text() -> None:
 def test_the_length_is_looked_at_first() -> None:
     """A token of 50 MB is refused before it is decoded; the longest that can be is not."""
     with pytest.raises(CursorError, match="damaged") as raised:
-        Cursor.read(signed(b"[" + b" " * 50_000_000 + b"1]"), PURPOSE, "it")
+        Cursor.read(signed(b"[" + b" " * 50_000_000 + b"1]"), PURPOSE, "it", PYTHON_VALUES)
     assert len(str(raised.value)) < 300
     with patch("shardkit.sharding.query.cursor.base64.b64decode", side_effect=AssertionError("it was decoded")):
         for long in ("A" * 150_000, {"S": "A" * 150_000}):
             with pytest.raises(CursorError, match="damaged"):
-                Cursor.read({"shardkit": long}, PURPOSE, "it")
+                Cursor.read({"shardkit": long}, PURPOSE, "it", PYTHON_VALUES)
     names = [name * 255 for name in "abcdefghij"]
     longest: WireItem = {name: {"S": "\x01" * (2048 if place < 5 else 1024)} for place, name in enumerate(names)}
-    assert Cursor.read(Cursor(10**6, longest).token(PURPOSE), PURPOSE, "it") == Cursor(10**6, longest)
+    cursor = Cursor(10**6, longest)
+    assert Cursor.read(cursor.token(PURPOSE, PYTHON_VALUES), PURPOSE, "it", PYTHON_VALUES) == cursor
 
 
 # Whatever a token says, it is refused, or is a position that can be read on from.
@@ -539,8 +540,8 @@ def test_a_scan_refuses_a_key_that_is_none_of_its() -> None:
         Cursor(1, good),
     ):
         with pytest.raises(CursorError, match="start the read again"):
-            scan(many(), {"ExclusiveStartKey": cursor.token(purpose)}).send(None)
-    send = scan(many(), {"ExclusiveStartKey": Cursor(None, good).token(purpose)}).send(None)
+            scan(many(), {"ExclusiveStartKey": cursor.token(purpose, PYTHON_VALUES)}).send(None)
+    send = scan(many(), {"ExclusiveStartKey": Cursor(None, good).token(purpose, PYTHON_VALUES)}).send(None)
     assert isinstance(send, Send)
     assert send.params["ExclusiveStartKey"] == good
 
@@ -549,13 +550,13 @@ def test_a_scan_of_an_index_that_is_not_in_the_key_schema() -> None:
     """Its key's attributes are not known here: the table's must be among them."""
     purpose = made_for("orders", "later", "scan")
     key: WireItem = {"pk": {"S": "k.1"}, "sk": {"N": "1"}, "new": {"S": "x"}}
-    start = {"IndexName": "later", "ExclusiveStartKey": Cursor(None, key).token(purpose)}
+    start = {"IndexName": "later", "ExclusiveStartKey": Cursor(None, key).token(purpose, PYTHON_VALUES)}
     send = scan(many(), start).send(None)
     assert isinstance(send, Send)
     assert send.params["ExclusiveStartKey"] == key
     del key["pk"]
     with pytest.raises(CursorError, match="start the read again"):
-        scan(many(), {**start, "ExclusiveStartKey": Cursor(None, key).token(purpose)}).send(None)
+        scan(many(), {**start, "ExclusiveStartKey": Cursor(None, key).token(purpose, PYTHON_VALUES)}).send(None)
 
 
 def test_a_forged_value_of_the_key_condition() -> None:
