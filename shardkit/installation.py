@@ -281,7 +281,8 @@ class _Tables(Attachment):
         if self._mapped:
             check_requests(client)
         self._fan_out = self._runner.fan_out(given.draw)
-        self._caches = Caches(Uncached(client, self._call, self._names_of, self.shardings), given.caches)
+        uncached = Uncached(client, self._call, self._names_of, self.shardings, given.form)
+        self._caches = Caches(uncached, given.caches)
 
     def _call(self, operation: str, params: dict[str, Any]) -> Any:
         return self._runner.run(self._uncached(operation, params))

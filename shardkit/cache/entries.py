@@ -67,10 +67,10 @@ def item_key(prefix: bytes, names: Iterable[str], item: Mapping[str, WireValue])
     return b"".join([prefix, *[part for name in names for part in _parts(item[name])]])
 
 
-def page_key(prefix: bytes, params: Mapping[str, Any]) -> bytes:
-    """Return the key of a page's entry, without the version of its pages."""
+def page_key(prefix: bytes, params: Mapping[str, Any], secret: bytes) -> bytes:
+    """Return the key of a page's entry, without the version of its pages; with another secret it is another one."""
     content = orjson.dumps(orjson.loads(encode(params)), option=orjson.OPT_SORT_KEYS)
-    return prefix + b"?" + blake2b(content, digest_size=20).hexdigest().encode()
+    return prefix + b"?" + blake2b(content, digest_size=20, key=secret).hexdigest().encode()
 
 
 def pages_key(prefix: bytes, value: WireValue | None) -> bytes:

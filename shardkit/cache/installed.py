@@ -15,7 +15,7 @@ from shardkit.cache.steps import CacheProgram
 from shardkit.core.machine import Response
 from shardkit.dynamodb.units import table_name
 from shardkit.runtime.targets import is_async
-from shardkit.sharding.form import WIRE_VALUES
+from shardkit.sharding.form import WIRE_VALUES, Form
 from shardkit.sharding.layout import Sharding
 
 _BATCH = "BatchGetItem"
@@ -31,12 +31,14 @@ class Uncached:
         call: Makes a call on its tables, past the caches; of an async client, returns an awaitable.
         names: Returns the names of a table's key attributes, or an awaitable of them.
         shardings: Those of its tables that are known so far.
+        form: The form of its calls.
     """
 
     client: Any
     call: Callable[[str, dict[str, Any]], Any]
     names: Callable[[str], Any]
     shardings: Mapping[str, Sharding]
+    form: Form
 
 
 class Caches:
@@ -59,7 +61,7 @@ class Caches:
             load=partial(_load_async if self._async else _load, self._uncached.call),
             names=partial(self._uncached.names, name),
             shardings=self._uncached.shardings,
-            form=WIRE_VALUES,
+            form=self._uncached.form,
         )
         return AsyncCacheRunner(source, options) if self._async else CacheRunner(source, options)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from shardkit.cache.entries import Entry, item_key, page_key, pages_key
@@ -41,7 +43,7 @@ class CachedReads:
         table: Its name in answers.
         names: The attributes of its primary key.
         prefix: What its keys in the store begin with.
-        form: The caller's form.
+        form: The caller's form, with the secrets of the table's cursors.
     """
 
     cache: TableCache
@@ -138,7 +140,8 @@ class CachedReads:
             yield from load([0], {})
             return responses[-1]
         wire, value = asked
-        read = yield from self.cache.read_page(page_key(self.prefix, wire), pages_key(self.prefix, value), load, value)
+        key = page_key(self.prefix, wire, self._secret)
+        read = yield from self.cache.read_page(key, pages_key(self.prefix, value), load, value)
         if responses:
             return responses[-1]
         assert read is not None and read.entry.page is not None
@@ -148,6 +151,15 @@ class CachedReads:
         if "LastEvaluatedKey" in page:
             page["LastEvaluatedKey"] = self.form.shown(page["LastEvaluatedKey"])
         return self._answered(page, params, read)
+
+    @cached_property
+    def _secret(self) -> bytes:
+        """What keeps pages apart by ``cursor_secret=``; empty: cursors are not signed.
+
+        So a page from the store has a cursor that this table would make, and begins at one that it would accept.
+        """
+        digests = [sha256(secret).digest() for secret in self.form.cursor_secrets]
+        return sha256(b"".join(digests)).digest() if digests else b""
 
     def _asked(
         self, options: Mapping[str, Any], keys: Iterable[Mapping[str, Any] | None]

@@ -34,7 +34,7 @@ class CachedSource:
         load: Reads from it: an operation and its parameters.
         names: Returns the names of its key attributes, or an awaitable of them.
         shardings: Those of its tables that are known so far, as requests name them.
-        form: The caller's form.
+        form: The caller's form, with the secrets of the table's cursors.
     """
 
     client: Any
@@ -131,7 +131,7 @@ def _source(
         load=load,
         names=names,
         shardings={} if programs is None else programs.shardings,
-        form=PYTHON_VALUES,
+        form=PYTHON_VALUES if programs is None else programs.form,
     )
 
 

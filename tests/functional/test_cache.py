@@ -344,6 +344,56 @@ def test_pages_with_signed_cursors(table: Table, clock: Clock) -> None:
         products.query(**page, ExclusiveStartKey={"Shop": "s1", "Id": 1})
 
 
+# What another process that has the same store is given; this one has [SECRET, OTHER].
+SECRET, OTHER = b"0123456789abcdef", b"fedcba9876543210"
+OTHERS = {"none": None, "the former one": OTHER, "they change": [OTHER, SECRET], "only the first": SECRET}
+
+
+@pytest.mark.parametrize("secret", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("installed", [False, True], ids=["table", "client"])
+@pytest.mark.parametrize("strategy", [Unsharded(), CalculatedSuffix("Id", 3)], ids=["Unsharded", "CalculatedSuffix"])
+def test_a_store_of_processes_with_other_cursor_secrets(
+    table: Table, clock: Clock, boto3_session: boto3.Session, secret: Any, installed: bool, strategy: Any
+) -> None:
+    store = MemoryStore(1_000_000, clock=clock)
+    for number in range(6):
+        ShardedTable(table, strategy).put_item(Item={"Shop": "s1", "Id": number})
+    page: Any = {"KeyConditionExpression": Key("Shop").eq("s1"), "Limit": 2}
+    options = CacheOptions(store=store, query_ttl=60.0)
+
+    def process(secret: Any) -> Any:
+        if not installed:
+            return CachedTable(ShardedTable(table, strategy, cursor_secret=secret), store=store, query_ttl=60.0)
+        resource = boto3_session.resource("dynamodb")
+        install(resource, {"Products": strategy}, cache={"Products": options}, cursor_secret=secret)
+        return resource.Table("Products")
+
+    def pages(reader: Any, start: Any = None) -> tuple[Any, Any]:
+        first = reader.query(**page) if start is None else {"LastEvaluatedKey": start}
+        return first, reader.query(**page, ExclusiveStartKey=first["LastEvaluatedKey"])
+
+    other, signing = process(secret), process([SECRET, OTHER])
+    theirs = [pages(other), pages(other)]
+    assert [answer["Cached"] for answer in theirs[1]] == ["fresh"] * 2
+    ours = pages(signing)
+    assert not any("Cached" in answer for answer in ours)
+    assert [[item["Id"] for item in answer["Items"]] for answer in ours] == [[0, 1], [2, 3]]
+    only_first = ShardedTable(table, strategy, cursor_secret=SECRET)
+    for answer in (*ours, *pages(signing)):
+        assert answer["LastEvaluatedKey"].keys() == {"shardkit"}
+        only_first.query(**page, ExclusiveStartKey=answer["LastEvaluatedKey"])
+    start = theirs[0][0]["LastEvaluatedKey"]
+    if secret is None:
+        with pytest.raises((CursorError, ClientError), match="signed"):
+            pages(signing, start)
+    else:
+        assert [item["Id"] for item in pages(signing, start)[1]["Items"]] == [2, 3]
+    if secret == OTHER:
+        with pytest.raises((CursorError, ClientError), match="not signed with a secret"):
+            pages(other, ours[0]["LastEvaluatedKey"])
+    assert pages(process([SECRET, OTHER]))[1]["Cached"] == "fresh"
+
+
 def test_a_page_without_some_of_its_items_is_not_kept(table: Table, clock: Clock) -> None:
     orders = ShardedTable(table, CalculatedSuffix("Id", shards=2))
     for number in range(4):

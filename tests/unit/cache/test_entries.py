@@ -32,8 +32,9 @@ def test_equal_keys_have_one_entry_and_others_not(one: Any, other: Any) -> None:
 
 def test_pages_have_one_entry_in_any_order_of_their_parameters() -> None:
     params = {"TableName": "Orders", "Limit": 5, "ExpressionAttributeValues": {":a": {"B": b"\xff"}}}
-    assert page_key(b"p", params) == page_key(b"p", dict(reversed(params.items())))
-    assert page_key(b"p", params) != page_key(b"p", {**params, "Limit": 6})
+    assert page_key(b"p", params, b"") == page_key(b"p", dict(reversed(params.items())), b"")
+    assert page_key(b"p", params, b"") != page_key(b"p", {**params, "Limit": 6}, b"")
+    assert page_key(b"p", params, b"") != page_key(b"p", params, b"secret")
 
 
 @pytest.mark.parametrize(
