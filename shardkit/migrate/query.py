@@ -36,11 +36,12 @@ from shardkit.dynamodb.expressions.key_condition import sort_value
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.errors import ShardQueryError
 from shardkit.migrate.marks import MARK, STUB, Moving
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.cursor import calculated
-from shardkit.sharding.query.fan_out import shards_failed, timed_out
+from shardkit.sharding.query.fan_out import not_queried, shards_failed, timed_out
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import QueryPlan, read_cursor
@@ -157,7 +158,15 @@ class FilteredRead(Chain[Any]):
 
     @property
     def errors(self) -> dict[int | None, Exception]:
-        return {shard: error for side in self._sides for shard, error in side.errors.items()}
+        """By shard number, which an old and a new place may share: the error of the one that was asked, the old first.
+
+        Those of places that were asked come first: they are why others were not.
+        """
+        every = [found for side in self._sides for found in side.errors.items()]
+        errors: dict[int | None, Exception] = {}
+        for shard, error in sorted(every, key=lambda found: not_queried(found[1])):
+            errors.setdefault(shard, error)
+        return errors
 
     def hedged(self) -> Self:
         """Return itself: the reads of the places are hedged."""
@@ -287,21 +296,27 @@ class FilteredRead(Chain[Any]):
     def _time_is_over(self, side: _Side) -> None:
         """Let the places of a side fail that was not read to its end."""
         if not side.ended:
-            what = "was not queried" if side.machine is None else "did not answer"
-            side.errors |= {shard: timed_out(shard, what, self._fan_out) for shard in side.reads.shards}
+            asked = side.machine is not None
+            side.errors |= {shard: timed_out(shard, self._fan_out, asked=asked) for shard in side.reads.shards}
             side.ended = True
             self._fail()
 
     def _fail(self, failure: Exception | None = None, *, always: bool = False) -> None:
-        """Raise the error of the whole read, unless the caller accepts the rows of the places that have not failed."""
+        """Raise the error of the whole read, unless the caller accepts the rows of the places that have not failed.
+
+        It counts the places of both strategies, also where one of them is read alone, and where two have one number.
+        """
         shards = sum(len(side.plan.shards) for side in self._sides)
         failed = sum(len(side.errors) for side in self._sides)
         if always or failed == shards or self._fan_out.on_shard_error == "raise":
             answered = any(side.machine is not None and side.machine.answered for side in self._sides)
-            if failure is not None and not answered and len({code_of(error) for error in self.errors.values()}) == 1:
+            alike = len({code_of(error) for error in self.errors.values()}) == 1
+            if failure is not None and not isinstance(failure, ShardQueryError) and not answered and alike:
                 raise failure
             partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
-            raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
+            raise shards_failed(self.errors, partial, failed=failed, shards=shards) from next(
+                iter(self.errors.values()), None
+            )
 
     def _unshown(self) -> list[Item]:
         """Return what was read and not shown."""

@@ -32,6 +32,8 @@ from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share
 from shardkit.sharding.query.plan import QueryPlan
 
+_NOT_QUERIED = "was not queried"
+
 
 class QueryFanOut:
     def __init__(self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions) -> None:
@@ -165,10 +167,7 @@ class QueryFanOut:
         late = [*self._requests.busy] if self._fan_out.on_shard_error == "raise" else self._holding_back()
         sent = self._requests.drop(late)
         for number in late:
-            self._timed_out(number, "did not answer" if number in sent else "was not queried")
-
-    def _timed_out(self, number: int, what: str = "did not answer") -> None:
-        self._failed(number, timed_out(self.plan.shards[number], what, self._fan_out))
+            self._failed(number, timed_out(self.plan.shards[number], self._fan_out, asked=number in sent))
 
     def _holding_back(self) -> list[int]:
         """Return the shards whose missing answers keep all other items from being released."""
@@ -187,21 +186,28 @@ class QueryFanOut:
         if not self.answered and alike and not isinstance(first, TimeoutError):
             raise first
         partial = [self.plan.shown(item) for item in self.partial().items]
-        raise shards_failed(self.errors, len(self.plan.shards), partial) from first
+        raise shards_failed(self.errors, partial, failed=len(self.errors), shards=len(self.plan.shards)) from first
 
     def partial(self) -> Rows:
         """Return the rows that were read and are not with the caller."""
         return self.merge.held
 
 
-def timed_out(shard: int | None, what: str, fan_out: FanOutOptions) -> TimeoutError:
-    return TimeoutError(f"shard {shard} {what} within {fan_out.timeout} seconds")
+def timed_out(shard: int | None, fan_out: FanOutOptions, *, asked: bool) -> TimeoutError:
+    return TimeoutError(f"shard {shard} {'did not answer' if asked else _NOT_QUERIED} within {fan_out.timeout} seconds")
 
 
-def shards_failed(errors: Mapping[int | None, Exception], shards: int, partial: list[Item]) -> ShardQueryError:
+def not_queried(error: Exception) -> bool:
+    """Return whether a shard has this error because the time was over before it was asked."""
+    return isinstance(error, TimeoutError) and _NOT_QUERIED in str(error)
+
+
+def shards_failed(
+    errors: Mapping[int | None, Exception], partial: list[Item], *, failed: int, shards: int
+) -> ShardQueryError:
     reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in errors.items())
     return ShardQueryError(
-        f"{len(errors)} of {shards} shards failed ({reasons:.500}); partial_items has the items of the others",
+        f"{failed} of {shards} shards failed ({reasons:.500}); partial_items has the items of the others",
         errors,
         partial,
     )

@@ -22,6 +22,7 @@ from shardkit.errors import ShardQueryError
 from shardkit.migrate.marks import MARK
 from shardkit.migrate.query import FilteredRead, MovingPlan, read_of
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.query.fan_out import timed_out
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import QueryPlan
 from shardkit.strategies import Stage
@@ -467,6 +468,48 @@ def test_all_old_places_fail() -> None:
     page = runner.run(moving_page(plan, on_shard_error="partial"))
     assert [int(plan.shown(item)["sk"]) for item in page.rows.items] == [*range(0, 12, 2)]
     assert page.errors.keys() == {None}
+
+
+def three_to_five() -> tuple[MovedTable, MovingPlan]:
+    table = MovedTable(in_stage("move", CalculatedSuffix("sk", 3), CalculatedSuffix("sk", 5)))
+    return table, MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_error_of_a_place_that_was_asked_wins(*, streams: bool) -> None:
+    """Old and new shards share their numbers: what is said of shard 1 is why the new places were not asked."""
+    table, plan = three_to_five()
+    runner = Timed(lambda send: (9.0 if stored_key(send) == "k.1" else 0.01, table.answer(send)))
+    read = (moving_stream if streams else moving_page)(plan, timeout=0.35, on_shard_error="partial")
+    runner.run(read)
+    assert {shard: str(error).split(" within")[0] for shard, error in read.errors.items()} == {
+        1: "shard 1 did not answer",
+        **{number: f"shard {number} was not queried" for number in (2, 3, 4, 5)},
+    }
+    assert next(iter(read.errors)) == 1
+
+
+def test_the_error_of_a_new_place_wins_if_the_old_one_was_not_asked() -> None:
+    """A stream asks the new places in a time of their own."""
+    _, plan = three_to_five()
+    read = moving_stream(plan)
+    old, new = read._sides  # noqa: SLF001
+    old.errors |= {2: timed_out(2, a_fan_out(timeout=1.0), asked=False), 3: ValueError("old")}
+    new.errors |= {2: ValueError("new"), 3: ValueError("new")}
+    assert {shard: str(error) for shard, error in read.errors.items()} == {2: "new", 3: "old"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "failing", "message"),
+    [("partial", {1, 2, 3, 4, 5}, "8 of 8"), ("raise", {1, 2, 3}, "3 of 8"), ("raise", {3}, "1 of 8"),
+     ("raise", {4, 5}, "2 of 8")],
+)  # fmt: skip
+def test_an_error_counts_the_places_of_both_strategies(mode: str, failing: set[int], message: str) -> None:
+    table, plan = three_to_five()
+    table.store({"pk": "k", "sk": 1}, "moved")
+    runner = Timed(lambda send: (9.0 if int(stored_key(send)[2:]) in failing else 0.01, table.answer(send)))
+    with pytest.raises(ShardQueryError, match=f"^{message} shards failed"):
+        runner.run(moving_page(plan, timeout=0.35, on_shard_error=mode))
 
 
 @given(seed=st.integers(0, 2**32), case=cases(), slow=st.sampled_from([0.05, 0.3, 0.6, 2.0]), streams=st.booleans())
