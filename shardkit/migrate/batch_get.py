@@ -38,7 +38,7 @@ class _Places(BatchGet):
 def get_many(
     moving: Moving, keys: Sequence[Mapping[str, Any]], options: Params, fan_out: FanOutOptions
 ) -> Program[Response]:
-    """Read any number of items by key; see :func:`shardkit.sharding.batches.get_many`."""
+    """Read any number of items by key; see :func:`shardkit.sharding.get_many.get_many`."""
     refuse_kept(moving, options)
     wire = moving.form.params(checked_types(options))
     refuse_attributes(wire, {MARK}, *PROJECTIONS, why=OWN)

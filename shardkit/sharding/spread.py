@@ -113,12 +113,6 @@ def plain(value: WireValue) -> Any:
     return content if letter == "S" else binary_bytes(content) if letter == "B" else from_wire(value)
 
 
-def wire_key(like: WireValue, key: Any) -> WireValue:
-    """Return a key's wire value, of the type of another key."""
-    (letter,) = like
-    return like if letter == "N" else _wire(letter, key)
-
-
 def _wire(letter: str, key: Any) -> WireValue:
     return {letter: binary_text(key) if letter == "B" else key}
 
