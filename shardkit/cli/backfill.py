@@ -15,8 +15,8 @@ from shardkit.cli import options
 from shardkit.cli.command import ERRORS, FAILED, STOPPED, WRONG_USE, Call, Command, Outcome, explained
 from shardkit.cli.live_table import (
     MOST_UNITS,
-    Reading,
     Sampled,
+    SampleOptions,
     describe,
     live_outcome,
     read_sample,
@@ -260,7 +260,7 @@ def estimate(
         figures |= {"to_write": 1, "table_units": units.table, "index_units": units.total - units.table}
         return {**figures, **of_indexes, "to_remove": float(found.value is None)}
 
-    how: Reading = {"most_units": most_units, "rate": read_units, "progress": call.shown is not None}
+    how: SampleOptions = {"most_units": most_units, "rate": read_units, "progress": call.shown is not None}
     read = read_sample(describe(client, table.name, None), take, call.stderr, **how)
     names = tuple(sorted(one["IndexName"] for one in description.get("GlobalSecondaryIndexes") or ()))
     return Estimate(read(), index, names, rate, read_units)

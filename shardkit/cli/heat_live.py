@@ -21,8 +21,8 @@ from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
     LiveOptions,
     LiveTable,
-    Reading,
     Sampled,
+    SampleOptions,
     describe,
     estimate_to_json,
     interval,
@@ -268,7 +268,7 @@ def heat_of_sample(
     write_units: float | None,
     read_units: float | None,
     top: int,
-    **how: Unpack[Reading],
+    **how: Unpack[SampleOptions],
 ) -> Callable[[], LiveHeat]:
     """Plan a sample and say what it will take; return the function that reads and judges it."""
     for name in times or ():

@@ -71,7 +71,7 @@ class LiveOptions:
         """Those that need --table."""
         return {"index": self.index, "max_rate": self.max_rate}
 
-    def reading(self, call: Call) -> Reading:
+    def reading(self, call: Call) -> SampleOptions:
         return {"most_units": self.max_units, "rate": self.max_rate, "progress": call.shown is not None}
 
 
@@ -182,7 +182,7 @@ class Sampled:
         return self.sample.share == 1 and not self.unfinished
 
 
-class Reading(TypedDict):
+class SampleOptions(TypedDict):
     """How to read a sample: its most read units, those a second (None: chosen), and whether to show the progress."""
 
     most_units: float
@@ -192,7 +192,10 @@ class Reading(TypedDict):
 
 
 def read_sample(
-    table: LiveTable, take: Callable[[Mapping[str, Any]], Mapping[str, float]], stderr: Console, **how: Unpack[Reading]
+    table: LiveTable,
+    take: Callable[[Mapping[str, Any]], Mapping[str, float]],
+    stderr: Console,
+    **how: Unpack[SampleOptions],
 ) -> Callable[[], Sampled]:
     """Plan a sample and say what it will take; return the function that reads it.
 

@@ -18,8 +18,8 @@ from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.live_table import (
     LiveOptions,
     LiveTable,
-    Reading,
     Sampled,
+    SampleOptions,
     check_source,
     describe,
     estimate_to_json,
@@ -189,7 +189,7 @@ def _figure_of(attribute: str) -> str:
     return f"attribute {attribute}"
 
 
-def size_of_sample(table: LiveTable, stderr: Console, **how: Unpack[Reading]) -> Callable[[], LiveSizes]:
+def size_of_sample(table: LiveTable, stderr: Console, **how: Unpack[SampleOptions]) -> Callable[[], LiveSizes]:
     """Plan a sample and say what it will take; return the function that reads and measures it."""
     profile = SizeProfile()
 

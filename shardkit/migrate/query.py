@@ -21,7 +21,7 @@ A Query of a global index that is not fanned out over the table's places is one 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
@@ -29,7 +29,7 @@ from math import ceil
 from operator import itemgetter
 from typing import Any, NoReturn, Self
 
-from shardkit.core.chain import Chain
+from shardkit.core.chain import Chain, ChainProgram
 from shardkit.core.machine import Done, Machine, Wait
 from shardkit.core.merge import Item, Rows
 from shardkit.dynamodb.expressions.key_condition import sort_value
@@ -53,7 +53,7 @@ from shardkit.strategies import CalculatedSuffix, KeyValue, RangeSuffix, Strateg
 _FIRST_STRETCH = 100  # rows, at most, if max_items asks for so many
 _GROWTH = 4
 
-Reading = Generator["Machine[Any] | Wait | Done[Any]", Any, Rows]
+ReadProgram = ChainProgram[Any, Rows]
 Order = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Of a row: its sort key, and in an index its sort key in the table."""
 
@@ -172,7 +172,7 @@ class FilteredRead(Chain[Any]):
         """Return itself: the reads of the places are hedged."""
         return self
 
-    def _page(self) -> Reading:
+    def _page(self) -> ReadProgram:
         limit = self.plan.limit
         while True:
             self.rows += yield from self._step(None if limit is None else limit - len(self.rows))
@@ -189,7 +189,7 @@ class FilteredRead(Chain[Any]):
         yield Done(self)
         return self.rows
 
-    def _stream(self) -> Reading:
+    def _stream(self) -> ReadProgram:
         while True:
             self._deadline, self._late = None, False
             rows = Rows()
@@ -201,7 +201,7 @@ class FilteredRead(Chain[Any]):
                 self._left -= len(rows)
             yield Done(rows)
 
-    def _step(self, limit: int | None) -> Reading:
+    def _step(self, limit: int | None) -> ReadProgram:
         """Read on, and return the rows that are in order then, which may be none."""
         return (yield from self._read(self._sides[0], limit))
 
@@ -218,7 +218,7 @@ class FilteredRead(Chain[Any]):
     def last_evaluated_key(self) -> dict[str, Any] | None:
         return self._pages[-1].last_evaluated_key
 
-    def _read(self, side: _Side, wanted: int | None) -> Reading:
+    def _read(self, side: _Side, wanted: int | None) -> ReadProgram:
         """Return the rows of a page, or some of a stream, of which so many are wanted."""
         if self._deadline is None and self._fan_out.timeout is not None:
             self._deadline = (yield Wait()) + self._fan_out.timeout
@@ -314,9 +314,8 @@ class FilteredRead(Chain[Any]):
             if failure is not None and not isinstance(failure, ShardQueryError) and not answered and alike:
                 raise failure
             partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
-            raise shards_failed(self.errors, partial, failed=failed, shards=shards) from next(
-                iter(self.errors.values()), None
-            )
+            first = next(iter(self.errors.values()), None)
+            raise shards_failed(self.errors, partial, failed=failed, shards=shards) from first
 
     def _unshown(self) -> list[Item]:
         """Return what was read and not shown."""
@@ -368,7 +367,7 @@ class MergedRead(FilteredRead):
     def _may_end(self) -> bool:
         return bool(self.rows) or self._end is not None
 
-    def _step(self, limit: int | None) -> Reading:
+    def _step(self, limit: int | None) -> ReadProgram:
         old, new = self._old, self._new
         if self._level:
             yield from self._read_old(_more(limit, old.met, self._given))
@@ -385,7 +384,7 @@ class MergedRead(FilteredRead):
         self._level = new.ended
         return self._released(limit)
 
-    def _read_old(self, limit: int | None) -> Reading:
+    def _read_old(self, limit: int | None) -> ReadProgram:
         """Read the old places on: a page, or as much of a stream as the next reading of the new places is worth."""
         old = self._old
         before = old.met - len(old.rows)

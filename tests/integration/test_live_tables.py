@@ -14,7 +14,7 @@ from rich.console import Console
 from shardkit import CapacityMeter
 from shardkit.capacity import item_size
 from shardkit.cli.heat_live import heat_of_sample
-from shardkit.cli.live_table import LiveTable, Reading, describe
+from shardkit.cli.live_table import LiveTable, SampleOptions, describe
 from shardkit.cli.size import size_of_sample
 from tests.support.tables import make_table
 
@@ -45,7 +45,7 @@ def table(engine_resource: DynamoDBServiceResource) -> Iterator[Table]:
     table.delete()
 
 
-def how(seed: int) -> Reading:
+def how(seed: int) -> SampleOptions:
     return {"most_units": 256.0, "rate": 1e9, "progress": False, "rng": random.Random(seed)}
 
 

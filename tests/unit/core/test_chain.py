@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from shardkit.core.chain import Chain
-from shardkit.core.machine import Answer, Done, Machine, Send, Step, Wait
+from shardkit.core.chain import Chain, ChainProgram
+from shardkit.core.machine import Answer, Done, Send, Step, Wait
 
 
 class Reader:
@@ -33,16 +32,13 @@ class Reader:
         self.answers.append(answer)
 
 
-Reading = Generator["Machine[Any] | Wait | Done[Any]", Any, Any]
-
-
 def test_an_answer_goes_to_the_machine_that_asked() -> None:
     """Also while another machine is read."""
     ahead, other = Send("Query", {"n": 1}), Send("Query", {"n": 2})
     later, now = Send("Query", {"n": 3}), 5.0
     first, second = Reader(ahead, later), Reader(other)
 
-    def reading() -> Reading:
+    def reading() -> ChainProgram[Any, Any]:
         found = [(yield first), (yield second)]
         found.append((yield Wait()))
         yield Done(found)
@@ -62,7 +58,7 @@ def test_an_answer_goes_to_the_machine_that_asked() -> None:
 def test_an_error_is_raised_in_the_program() -> None:
     sends = [Send("Query", {}), Send("Query", {})]
 
-    def reading() -> Reading:
+    def reading() -> ChainProgram[Any, Any]:
         reader = Reader(*sends)
         try:
             yield reader
