@@ -23,6 +23,8 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held
 from shardkit.sharding.parameters import FanOutOptions, Params
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.query.page import QueryPage
+from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
@@ -49,11 +51,13 @@ class Between(Moving, Operations):
             plan.refuse_shards()
         return plan
 
-    def page(self, plan: Any, **options: Any) -> Machine[Any]:
-        return read_of(plan, paged=True, **options)
+    def page(self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions) -> Machine[QueryPage]:
+        return read_of(plan, sizes=sizes, fan_out=fan_out, paged=True)
 
-    def stream(self, plan: Any, **options: Any) -> QueryStream:
-        return read_of(plan, **options)
+    def stream(
+        self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions, max_items: int | None
+    ) -> QueryStream:
+        return read_of(plan, sizes=sizes, fan_out=fan_out, max_items=max_items)
 
     def scan(self, params: Params) -> NoReturn:
         self.refuse("scan()", "use scan_items() of ShardedTable, which reads the old places first")

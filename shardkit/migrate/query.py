@@ -477,7 +477,8 @@ def _more(wanted: int | None, met: int, found: int) -> int | None:
     return None if wanted is None else ceil(wanted * min(_GROWTH, max(1.0, met / max(1, found))))
 
 
-def read_of(plan: MovingPlan, **options: Any) -> FilteredRead:
+def read_of(plan: QueryPlan, **options: Any) -> FilteredRead:
+    assert isinstance(plan, MovingPlan)
     return (MergedRead if plan.of_table else FilteredRead)(plan, **options)
 
 

@@ -12,7 +12,8 @@ from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.get_many import get_many, lookups
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions, Params
-from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page import PageOfShards, QueryPage
+from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
@@ -39,12 +40,13 @@ class Operations(Sharding):
     def plan(self, params: Params, shard: int | None, *, return_shards: bool = False) -> QueryPlan:
         return QueryPlan.of(self, params, shard=shard)
 
-    def page(self, plan: Any, **options: Any) -> Machine[Any]:
-        """Return the machine of one page of a Query, which has what a :class:`PageOfShards` has."""
-        return PageOfShards(plan, **options).hedged()
+    def page(self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions) -> Machine[QueryPage]:
+        return PageOfShards(plan, sizes=sizes, fan_out=fan_out).hedged()
 
-    def stream(self, plan: Any, **options: Any) -> QueryStream:
-        return StreamOfShards(plan, **options)
+    def stream(
+        self, plan: QueryPlan, *, sizes: ItemSizes, fan_out: FanOutOptions, max_items: int | None
+    ) -> QueryStream:
+        return StreamOfShards(plan, sizes=sizes, fan_out=fan_out, max_items=max_items)
 
     def segments(self, params: Params, segments: int, fan_out: FanOutOptions) -> Machine[list[Row]]:
         return StreamOfSegments(self, params, segments, fan_out)

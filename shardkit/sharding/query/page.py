@@ -12,13 +12,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from shardkit.core.machine import Done, Machine, Step
 from shardkit.core.merge import Rows
 from shardkit.sharding.query.cursor import Cursor
 from shardkit.sharding.query.fan_out import QueryFanOut
 from shardkit.sharding.query.page_size import refills
+
+
+class QueryPage(Protocol):
+    """What a response has of a page."""
+
+    @property
+    def rows(self) -> Rows: ...
+
+    @property
+    def scanned(self) -> int: ...
+
+    @property
+    def last_evaluated_key(self) -> dict[str, Any] | None: ...
+
+    @property
+    def errors(self) -> Mapping[int | None, Exception]: ...
+
+    @property
+    def consumed(self) -> dict[str, Any] | None: ...
+
+    @property
+    def metadata(self) -> dict[str, Any]: ...
 
 
 class PageOfShards(QueryFanOut):
