@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import orjson
 
@@ -14,8 +14,7 @@ from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
 from shardkit.migrate.between import described
-from shardkit.migrate.events import Origin, exported_origin, origin_of
-from shardkit.migrate.marks import Moving
+from shardkit.sharding.seam import Origin
 from shardkit.sharding.shard_map import MAP
 from shardkit.strategies import Strategy
 
@@ -205,11 +204,9 @@ class RecordReader:
     def _origin(
         self, change: Mapping[str, Any], key: WireItem, event: Event | None, old: WireItem | None, new: WireItem | None
     ) -> Origin:
-        if len(self._sharding.readings) == 1:
-            return "application"
         if "Item" in change and new is not None:
-            return exported_origin(new)
-        origin = origin_of(cast("Moving", self._sharding), key, event, old, new, net="dynamodb" not in change)
+            return self._sharding.exported_origin(new)
+        origin = self._sharding.origin_of(key, event, old, new, net="dynamodb" not in change)
         # The service deletes an expired item wherever it is, also one that is being moved.
         return "unknown" if origin == "move" and "userIdentity" in change else origin
 

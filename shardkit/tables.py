@@ -6,7 +6,6 @@ Nothing else asks of which kind a table is. Moves and shard maps are loaded when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from shardkit.errors import ConfigurationError
@@ -16,7 +15,7 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.seam import Operations
 from shardkit.sharding.shard_map import ShardMap
-from shardkit.strategies import RandomSuffix, Strategy
+from shardkit.strategies import Strategy
 
 
 def described(table: str, strategy: Strategy, *given: Any, **options: Any) -> Operations:
@@ -42,22 +41,8 @@ def programs_of(
     if isinstance(strategy, ShardMap):
         from shardkit.migrate.mapped import MappedPrograms  # noqa: PLC0415 - of tables with a shard map
 
-        programs: Programs = MappedPrograms(*given, clock=strategy.clock or clocks)
-    else:
-        programs = Programs(*given)
-    programs.machine = partial(_machine_of, programs)
-    return programs
-
-
-def _machine_of(programs: Programs, sharding: Sharding) -> Callable[..., Any] | None:
-    """Return what makes the machine of a load, where it is not the ordinary one."""
-    # With random suffixes nothing moves, and the shards that a load began with stay readable in every stage.
-    mapped = programs if programs.leased and not isinstance(sharding.strategy, RandomSuffix) else None
-    if mapped is None and len(sharding.readings) == 1:
-        return None
-    from shardkit.migrate.load import MovingLoad  # noqa: PLC0415 - of tables whose items move
-
-    return partial(MovingLoad, mapped=mapped)
+        return MappedPrograms(*given, clock=strategy.clock or clocks)
+    return Programs(*given)
 
 
 def refuse_map(strategy: object, instead: str) -> None:

@@ -13,8 +13,8 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from shardkit.runtime.drivers import AsyncDriver, SyncDriver
     from shardkit.runtime.runner import AsyncRunner, Runner
-    from shardkit.sharding.layout import Sharding
     from shardkit.sharding.programs import Programs
+    from shardkit.sharding.seam import Operations
 
 Given = Mapping[str, Any]
 Kind = Literal["put", "delete"]
@@ -23,7 +23,7 @@ Kind = Literal["put", "delete"]
 class _Writes:
     """The load of a batch writer, which takes writes until the ``with`` block has ended."""
 
-    def __init__(self, sharding: Sharding, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
+    def __init__(self, sharding: Operations, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
         from shardkit.bulk.load_machine import Load  # noqa: PLC0415 - most tables have no batch writer
         from shardkit.bulk.load_window import BATCH_ITEMS  # noqa: PLC0415
 

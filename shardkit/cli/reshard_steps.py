@@ -136,8 +136,8 @@ class ReshardSteps:
         """Refuse a move that the table's key schema or its indexes do not allow; no item is read."""
         description = self.table.meta.client.describe_table(TableName=self.table.name)["Table"]
         sharding = described(self.table.name, move, description, stage="move")
-        if hiding := getattr(sharding, "hiding_marks", None):
-            raise ConfigurationError(_refused(sorted(hiding)))
+        if sharding.hiding_marks:
+            raise ConfigurationError(_refused(sorted(sharding.hiding_marks)))
 
     def options(self, *names: str) -> Any:
         more = {"write_units": rate_of(self.given["write_units"]), "journal": self.given["journal"]}

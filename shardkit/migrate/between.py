@@ -14,6 +14,7 @@ from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.migrate import items
 from shardkit.migrate.batch_get import get_many
 from shardkit.migrate.batch_write import batched
+from shardkit.migrate.events import exported_origin, origin_of
 from shardkit.migrate.marks import MARK, Moving
 from shardkit.migrate.query import MovingPlan, read_of
 from shardkit.migrate.scan import StreamOfPlaces
@@ -37,6 +38,8 @@ class Between(Moving, Operations):
 
     batched = batched
     get_many = get_many
+    origin_of = origin_of
+    exported_origin = exported_origin
 
     def item(
         self, operation: str, params: Params, shard: int | None, fan_out: FanOutOptions, *, return_shards: bool
@@ -79,6 +82,12 @@ class Between(Moving, Operations):
         if operation == "GetItem":
             return Reading.of(self, params, shard)
         return Action.of(self, operation, params, shard, fan_out)
+
+    @property
+    def load_machine(self) -> Callable[..., Any]:
+        from shardkit.migrate.load import MovingLoad  # noqa: PLC0415 - few processes load
+
+        return MovingLoad
 
     def check_item(self, item: Mapping[str, Any]) -> None:
         items.refuse_mark(item)

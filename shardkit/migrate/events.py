@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import InvalidKeyError
 from shardkit.migrate.marks import MARK, Moving, is_stub, unmarked
-
-Origin = Literal["application", "move", "unknown"]
+from shardkit.sharding.seam import Origin
 
 
 def origin_of(
@@ -32,7 +29,7 @@ def origin_of(
     return _at_new_home(event, old, new, net=net)
 
 
-def exported_origin(item: WireItem) -> Origin:
+def exported_origin(_: Moving, item: WireItem) -> Origin:
     """Return whose an item of a full export is; a frozen one, or a marked copy, may be there twice."""
     return "application" if MARK not in item else "move" if is_stub(item) else "unknown"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Self, TypeVar
 
 from shardkit.core.machine import Answer, Done, Machine, Program, ProgramMachine, Send, Step
@@ -18,7 +18,7 @@ from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
 from shardkit.sharding.shard_map import Clocks, ShardMapState, map_key
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies import RandomSuffix, Strategy, Unsharded
 
 T = TypeVar("T")
 Run = TypeVar("Run", bound=Callable[..., Program[Any]])
@@ -97,6 +97,14 @@ class MappedPrograms(Programs):
     transact = _under_lease(Programs.transact)
     logical = _under_lease(Programs.logical)
     loading = _under_lease(Programs.loading)
+
+    def machine(self, sharding: Operations) -> Callable[..., Any] | None:
+        # With random suffixes nothing moves, and the shards that a load began with stay readable in every stage.
+        if isinstance(sharding.strategy, RandomSuffix):
+            return super().machine(sharding)
+        from shardkit.migrate.load import MovingLoad  # noqa: PLC0415 - few processes load
+
+        return partial(MovingLoad, mapped=self)
 
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
         raise UnsupportedOperationError(

@@ -40,6 +40,11 @@ class Sharding(Spread):
     has_map: bool = False
     """Whether the table holds a shard map: an item that no operation shows or changes."""
 
+    @property
+    def hiding_marks(self) -> frozenset[str]:
+        """The indexes that may have what a move leaves behind, and not the marks by which to tell it from items."""
+        return frozenset()
+
     @classmethod
     def described(
         cls,

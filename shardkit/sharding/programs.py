@@ -67,8 +67,6 @@ class Programs:
         self._sizes: dict[str | None, ItemSizes] = {}
         # By name or ARN as requests have it, for those who observe calls; tables of one client share it.
         self.shardings: dict[str, Sharding] = {} if shardings is None else shardings
-        self.machine: Callable[[Sharding], Callable[..., Any] | None] = lambda _: None
-        """Returns what makes the machine of a load, where it is not the ordinary one."""
         # Whether a table of some name is one of those that a time series is made of; None: it is one table.
         self.is_part: Callable[[str], bool] | None = None
         self.given = key_schema
@@ -116,6 +114,10 @@ class Programs:
     def loading(self) -> Program[Operations]:
         """Return the table's operations, before a load."""
         return (yield from self.known())
+
+    def machine(self, sharding: Operations) -> Callable[..., Any] | None:
+        """Return what makes the machine of a load, where it is not the ordinary one."""
+        return sharding.load_machine
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOutOptions

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.values import WireItem
@@ -18,6 +18,7 @@ from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 
+Origin = Literal["application", "move", "unknown"]
 Batched = tuple[Sequence[tuple[Program[Response], bool]], BatchGet | None]
 
 
@@ -51,6 +52,16 @@ class Operations(Sharding):
     def segments(self, params: Params, segments: int, fan_out: FanOutOptions) -> Machine[list[Row]]:
         return StreamOfSegments(self, params, segments, fan_out)
 
+    # A change in a stream or an export, and an item of a full export.
+
+    def origin_of(
+        self, stored: WireItem, event: str | None, old: WireItem | None, new: WireItem | None, *, net: bool
+    ) -> Origin:
+        return "application"
+
+    def exported_origin(self, item: WireItem) -> Origin:
+        return "application"
+
     # A batch or a transaction over several tables asks each of them for its part.
 
     def batched(self, writes: Sequence[tuple[str, Params]], fan_out: FanOutOptions) -> Program[Batched]:
@@ -78,6 +89,11 @@ class Operations(Sharding):
         return dict(send.params)
 
     # A load.
+
+    @property
+    def load_machine(self) -> Callable[..., Any] | None:
+        """What makes the machine of a load, where it is not the ordinary one."""
+        return None
 
     @property
     def placed(self) -> Sharding:

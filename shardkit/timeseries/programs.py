@@ -105,6 +105,11 @@ class SeriesPrograms(Programs):
         known: Operations = returned(self.of(period).known())
         return known
 
+    def machine(self, sharding: Operations) -> Callable[..., Any]:
+        from shardkit.timeseries.load import SeriesLoad  # noqa: PLC0415 - it is over these operations
+
+        return partial(SeriesLoad, self)
+
     @property
     def _sharding_of_all(self) -> Operations:
         assert self._known is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
@@ -18,7 +17,6 @@ from shardkit.sharding.form import PYTHON_VALUES
 from shardkit.strategies import Strategy, Unsharded
 from shardkit.table import ItemOperations
 from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetItemResponse
-from shardkit.timeseries.load import SeriesLoad
 from shardkit.timeseries.periods import PeriodLength, TimeFormat, second_of
 from shardkit.timeseries.programs import SeriesPrograms
 from shardkit.timeseries.running import planned
@@ -152,7 +150,6 @@ class TimeSeries(ItemOperations):
         )
         form = PYTHON_VALUES.signing(cursor_secret)
         self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes, form)
-        self._programs.machine = lambda _: partial(SeriesLoad, self._programs)
         self._runner = Runner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 

@@ -1,4 +1,4 @@
-"""Of which kind a table is, ``tables.py`` alone asks: elsewhere, its operations say what they mean on it."""
+"""Only ``tables.py`` asks of which kind a table is: elsewhere, its operations say what they mean on it."""
 
 from __future__ import annotations
 
