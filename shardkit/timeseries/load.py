@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from shardkit.bulk.load_machine import WINDOW, Load
 from shardkit.bulk.report import BulkResult, Settled
@@ -19,13 +19,25 @@ from shardkit.errors import PeriodError
 from shardkit.sharding.layout import Sharding
 from shardkit.timeseries.control import is_missing, settled
 from shardkit.timeseries.periods import Period
-from shardkit.timeseries.programs import SeriesPrograms
+from shardkit.timeseries.tables import SeriesTables
+
+
+class Periods(Protocol):
+    """What a load asks of its series."""
+
+    tables: SeriesTables
+
+    def period_to_store(self, given: Any, what: str) -> Period: ...
+
+    def key_to_delete(self, key: Mapping[str, Any]) -> tuple[Period, Mapping[str, Any]]: ...
+
+    def sharding_of(self, period: Period) -> Sharding: ...
 
 
 class SeriesLoad(Load):
-    """The machine; its own window stays empty, and its own results are of the items that belong to no table."""
+    """The machine. Its own window stays empty, and its own results are those of items that belong to no table."""
 
-    def __init__(self, programs: SeriesPrograms, sharding: Sharding, *, window: int = WINDOW, **options: Any) -> None:
+    def __init__(self, programs: Periods, sharding: Sharding, *, window: int = WINDOW, **options: Any) -> None:
         super().__init__(sharding, window=window, **options)
         self.what = self.what.replace(" table", " time series")
         self._programs = programs
@@ -129,7 +141,7 @@ class SeriesLoad(Load):
 class _PeriodLoad(Load):
     """The load into a period's table. It sends nothing else while it looks for the table."""
 
-    def __init__(self, whole: SeriesLoad, programs: SeriesPrograms, period: Period, **options: Any) -> None:
+    def __init__(self, whole: SeriesLoad, programs: Periods, period: Period, **options: Any) -> None:
         super().__init__(programs.sharding_of(period), **options)
         self._whole = whole
         self._tables = programs.tables

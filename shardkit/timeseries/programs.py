@@ -106,7 +106,7 @@ class SeriesPrograms(Programs):
         return known
 
     def machine(self, sharding: Operations) -> Callable[..., Any]:
-        from shardkit.timeseries.load import SeriesLoad  # noqa: PLC0415 - it is over these operations
+        from shardkit.timeseries.load import SeriesLoad  # noqa: PLC0415 - a series that loads nothing needs no load
 
         return partial(SeriesLoad, self)
 
