@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from shardkit.aio.table import ItemOperations, ShardedTable
 from shardkit.aio.timeseries import TimeSeries
-from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
+from shardkit.bulk.load import LoadOptions, SourceLoad, check_items, check_options
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Place, Record, Source
@@ -72,11 +72,11 @@ async def bulk_load(table: ShardedTable | TimeSeries, items: Items, **options: U
     """
     _check(table, items, options)
     runner = table.runner.over(options.get("transport"))
-    loading = await _started(runner, items, options)
-    async with aclosing(_results(runner, loading, items)) as results:
+    source_load = await _started(runner, items, options)
+    async with aclosing(_results(runner, source_load, items)) as results:
         async for _ in results:
             pass
-    return loading.load.report
+    return source_load.machine.report
 
 
 async def backfill_index(table: ShardedTable, index: str, **options: Unpack[BackfillOptions]) -> BackfillReport:
@@ -111,66 +111,68 @@ def _check(table: Any, items: Items, options: LoadOptions) -> None:
     check_items(items)
 
 
-async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> Loading:
+async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> SourceLoad:
     workers = runner.side_by_side(options.get("workers"), "workers")
     programs = runner.programs
-    sharding = await runner.run(programs.loading())
+    sharding = await runner.run(programs.to_load())
     machine = programs.machine(sharding) or Load
-    return Loading(sharding, items, options, workers=workers, draw=programs.draw, machine=machine)
+    return SourceLoad(sharding, items, options, workers=workers, draw=programs.draw, machine=machine)
 
 
 async def _each(runner: AsyncRunner, items: Items, options: LoadOptions) -> AsyncGenerator[BulkResult, None]:
-    loading = await _started(runner, items, options)
-    async with aclosing(_results(runner, loading, items)) as found:
+    source_load = await _started(runner, items, options)
+    async with aclosing(_results(runner, source_load, items)) as found:
         async for results in found:
             for result in results:
                 yield result
 
 
-async def _results(runner: AsyncRunner, loading: Loading, items: Items) -> AsyncGenerator[Sequence[BulkResult], None]:
-    load = loading.load
-    loading.watch(runner.client)
+async def _results(
+    runner: AsyncRunner, source_load: SourceLoad, items: Items
+) -> AsyncGenerator[Sequence[BulkResult], None]:
+    load = source_load.machine
+    source_load.watch(runner.client)
     driver = runner.driver(load)
-    with loading:
-        async with aclosing(_records(items, loading)) as records:
+    with source_load:
+        async with aclosing(_records(items, source_load)) as records:
             try:
                 while not load.ended:
                     if load.wants:
-                        await _fill(loading, records)
+                        await _fill(source_load, records)
                     if results := await driver.run():
-                        loading.keep()
+                        source_load.keep()
                         yield results
-                        loading.tell()
+                        source_load.tell()
             except asyncio.CancelledError:
                 # Finish and record what is in flight. A second cancellation ends this too.
                 load.stop(ShardkitError("it was cancelled"))
                 while not load.ended:
                     await driver.run()
-                    loading.keep()
-                loading.tell()
+                    source_load.keep()
+                source_load.tell()
                 raise
             finally:
                 await driver.close()
-    loading.finish()
+    source_load.finish()
 
 
-async def _fill(loading: Loading, records: AsyncGenerator[tuple[Place, Record], None]) -> None:
-    with loading.feeding():
+async def _fill(source_load: SourceLoad, records: AsyncGenerator[tuple[Place, Record], None]) -> None:
+    with source_load.feeding():
         async for place, record in records:
-            loading.put(place, record)
-            if loading.load.room <= 0:
+            source_load.put(place, record)
+            if source_load.machine.room <= 0:
                 break
 
 
-async def _records(items: Any, loading: Loading) -> AsyncGenerator[tuple[Place, Record], None]:
+async def _records(items: Any, source_load: SourceLoad) -> AsyncGenerator[tuple[Place, Record], None]:
     """Read the items that are not done, from an async iterable or from any other source."""
     if not hasattr(items, "__aiter__"):
-        for pair in loading.records():
+        for pair in source_load.records():
             yield pair
         return
     number = 0
     async for item in items:
         place = Place(0, number)
-        if loading.done is None or not loading.done(place):
+        if source_load.done is None or not source_load.done(place):
             yield place, item
         number += 1

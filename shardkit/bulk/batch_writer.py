@@ -74,7 +74,7 @@ class BatchWriter:
     """What ``ShardedTable.batch_writer()`` returns. Threads may share it."""
 
     def __init__(self, runner: Runner, overwrite_by_pkeys: list[str] | None) -> None:
-        self._writes = _Writes(runner.run(runner.programs.loading()), runner.programs, overwrite_by_pkeys)
+        self._writes = _Writes(runner.run(runner.programs.to_load()), runner.programs, overwrite_by_pkeys)
         self._driver: SyncDriver[Any] = runner.driver(self._writes.load)
         self._lock = threading.Lock()
 
@@ -120,7 +120,7 @@ class AsyncBatchWriter:
     async def _open(self) -> tuple[_Writes, AsyncDriver[Any]]:
         if self._opened is None:
             programs = self._runner.programs
-            writes = _Writes(await self._runner.run(programs.loading()), programs, self._overwrite_by_pkeys)
+            writes = _Writes(await self._runner.run(programs.to_load()), programs, self._overwrite_by_pkeys)
             self._opened = writes, self._runner.driver(writes.load)
         return self._opened
 

@@ -120,8 +120,8 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
         nor ``processes``; ``dynamodb:PutItem`` to find out reasons (without it they stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
-    runner, loading, through = _started(table, items, options)
-    return (result for results in _results(runner, loading, through, Interruptions()) for result in results)
+    runner, source_load, through = _started(table, items, options)
+    return (result for results in _results(runner, source_load, through, Interruptions()) for result in results)
 
 
 def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> BulkReport:
@@ -135,12 +135,12 @@ def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[Load
     Returns:
         The report; its ``failures`` are the results of the items that failed.
     """
-    runner, loading, through = _started(table, items, options)
-    run_load(runner, loading, through)
-    return loading.load.report
+    runner, source_load, through = _started(table, items, options)
+    run_load(runner, source_load, through)
+    return source_load.machine.report
 
 
-def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Loading, Processes | None]:
+def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, SourceLoad, Processes | None]:
     check_options(options)
     check_items(items)
     if hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
@@ -149,7 +149,7 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     runner = runner_of(table, workers, options.get("transport"))
     most = runner.concurrency * (processes or 1)
     workers = min(workers or most, most)
-    sharding = runner.run(runner.programs.loading())
+    sharding = runner.run(runner.programs.to_load())
     through = None
     machine = runner.programs.machine(sharding) or Load
     if processes is not None:
@@ -171,41 +171,41 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
             transport=options.get("transport"),
         )
     draw = runner.programs.draw
-    return runner, Loading(sharding, items, options, workers=workers, draw=draw, machine=machine), through
+    return runner, SourceLoad(sharding, items, options, workers=workers, draw=draw, machine=machine), through
 
 
-def run_load(runner: Runner, loading: Loading, through: Processes | None = None) -> None:
+def run_load(runner: Runner, source_load: SourceLoad, through: Processes | None = None) -> None:
     """Run a load to its end, without looking at its results."""
     interruptions = Interruptions()
     with interruptions.kept():
         # Not a for loop: between two results Ctrl-C would be raised here, and the batches in flight would be dropped.
-        deque(_results(runner, loading, through, interruptions), maxlen=0)
+        deque(_results(runner, source_load, through, interruptions), maxlen=0)
 
 
 def _results(
-    runner: Runner, loading: Loading, through: Processes | None, interruptions: Interruptions
+    runner: Runner, source_load: SourceLoad, through: Processes | None, interruptions: Interruptions
 ) -> Iterator[Sequence[BulkResult]]:
-    load = loading.load
-    loading.watch(runner.client)
+    load = source_load.machine
+    source_load.watch(runner.client)
     driver = runner.driver(load, through=through, waiting=interruptions.waiting)
-    with loading, through or nullcontext():
-        records = loading.records()
+    with source_load, through or nullcontext():
+        records = source_load.records()
         try:
             while not load.ended:
                 if load.wants:
-                    loading.fill(records)
+                    source_load.fill(records)
                 with interruptions:
                     if results := driver.run():
-                        loading.keep()
+                        source_load.keep()
                 if results:
                     yield results
-                    loading.tell()
+                    source_load.tell()
         except KeyboardInterrupt:
             # Finish and record what is in flight. A second Ctrl-C ends this too.
             load.stop(ShardkitError("it was interrupted"))
             while not load.ended:
                 driver.run()
-                loading.keep()
+                source_load.keep()
             report = load.report
             raise InterruptedLoadError(
                 f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a "
@@ -214,7 +214,7 @@ def _results(
             ) from None
         finally:
             driver.close()
-    loading.finish()
+    source_load.finish()
 
 
 def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> None:
@@ -287,7 +287,7 @@ def as_source(items: Source | Iterable[Item]) -> Source:
     return IterableSource(items)
 
 
-class Loading:
+class SourceLoad:
     """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them.
 
     ``load_id``: of a load whose items have no fixed place, because another engine reads them. Random suffixes are then
@@ -319,7 +319,7 @@ class Loading:
             self._journal = Journal(path, _header(sharding, self._source))
             self._files.callback(self._close_journal, self._journal)
             identity, done = self._journal.load, self._journal.done
-        self.load = machine(
+        self.machine = machine(
             sharding,
             workers=workers,
             draw=draw,
@@ -329,7 +329,7 @@ class Loading:
             **more,
         )
         if self._journal is not None:
-            self.load.failed_before(self._journal.failed)
+            self.machine.failed_before(self._journal.failed)
         self.done = None if done is None else self._skipped(done)
         if (path := options.get("dead_letters")) is not None:
             try:
@@ -353,7 +353,7 @@ class Loading:
 
     def fill(self, records: Iterator[tuple[Place, Record]]) -> None:
         with self.feeding():
-            for place, record in islice(records, self.load.room):
+            for place, record in islice(records, self.machine.room):
                 self.put(place, record)
 
     @contextmanager
@@ -368,18 +368,18 @@ class Loading:
         except Exception as error:  # noqa: BLE001 - whatever the caller's source raises
             self._end(error)
         else:
-            if self.load.wants:
+            if self.machine.wants:
                 self._end()
 
     def put(self, place: Place, record: Record) -> None:
         if isinstance(record, BadRecord):
-            self.load.refuse(record, place, record.error)
+            self.machine.refuse(record, place, record.error)
         else:
-            self.load.put(record, place)
+            self.machine.put(record, place)
 
     def _end(self, error: Exception | None = None) -> None:
-        self.load.close(error)
-        report = self.load.report
+        self.machine.close(error)
+        report = self.machine.report
         if report.items == 0 and error is not None:
             raise error
         # Nearly always a source that was read before, or that does not exist.
@@ -392,10 +392,10 @@ class Loading:
         What is in flight then still gets its result. It is not recorded, so a resumed load sends it again.
         """
         try:
-            self._keep(*self.load.settled())
+            self._keep(*self.machine.settled())
         except ShardkitError as error:
             self._letters = self._journal = None
-            self.load.stop(error)
+            self.machine.stop(error)
 
     def _keep(self, done: list[Place], failed: list[tuple[Place, BulkResult]]) -> None:
         # Dead letters first: every item that the journal records as done is then either written or in them.
@@ -413,21 +413,21 @@ class Loading:
 
     def tell(self) -> None:
         if (progress := self._options.get("progress")) is not None:
-            progress(self.load.report)
+            progress(self.machine.report)
 
     def finish(self) -> BulkReport:
-        raise_failures(self.load, collect=self._options.get("on_error") == "collect")
-        return self.load.report
+        raise_failures(self.machine, collect=self._options.get("on_error") == "collect")
+        return self.machine.report
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        log_end(self.load, self._table)
+        log_end(self.machine, self._table)
         self._files.close()
 
     def _close_journal(self, journal: Journal) -> None:
-        load = self.load
+        load = self.machine
         kept = self._letters is not None or not load.report.failures
         try:
             journal.close(ended=load.ended and load.fatal is None and load.broken is None and kept)
@@ -438,7 +438,7 @@ class Loading:
         def skipped(place: Place) -> bool:
             if not done(place):
                 return False
-            self.load.skip()
+            self.machine.skip()
             return True
 
         return skipped

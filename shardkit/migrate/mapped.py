@@ -96,7 +96,7 @@ class MappedPrograms(Programs):
     batch_get_items = _under_lease(Programs.batch_get_items)
     transact = _under_lease(Programs.transact)
     logical = _under_lease(Programs.logical)
-    loading = _under_lease(Programs.loading)
+    to_load = _under_lease(Programs.to_load)
 
     def machine(self, sharding: Operations) -> Callable[..., Any] | None:
         # With random suffixes nothing moves, and the shards that a load began with stay readable in every stage.

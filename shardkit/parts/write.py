@@ -18,7 +18,7 @@ import orjson
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.dead_letters import text_of
-from shardkit.bulk.load import Loading, LoadOptions, run_load
+from shardkit.bulk.load import LoadOptions, SourceLoad, run_load
 from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity.shared_budget import SharedBudget
@@ -317,7 +317,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
         if config.dead_letters is not None:
             letters = Path(files.enter_context(TemporaryDirectory(prefix="shardkit-")), "letters.jsonl")
             options["dead_letters"] = letters
-        loading = Loading(
+        source_load = SourceLoad(
             config.sharding,
             Batches(chain([first], batches), begun.part),
             options,
@@ -326,9 +326,9 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
             load_id=config.load_id,
             kept=KEPT_FAILURES,
         )
-        load = loading.load
+        load = source_load.machine
         try:
-            run_load(runner, loading)
+            run_load(runner, source_load)
         except ShardkitError as error:
             if load.fatal is None:  # the batches' own error: the engine repeats the part
                 raise load.broken or error from None

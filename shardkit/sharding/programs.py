@@ -111,7 +111,7 @@ class Programs:
         """Return the attributes of the primary key."""
         return (yield from self.known()).key_names
 
-    def loading(self) -> Program[Operations]:
+    def to_load(self) -> Program[Operations]:
         """Return the table's operations, before a load."""
         return (yield from self.known())
 

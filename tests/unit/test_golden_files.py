@@ -23,7 +23,7 @@ import pytest
 from shardkit import BulkResult, RandomSuffix, ShardedTable
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load import Loading, LoadOptions
+from shardkit.bulk.load import LoadOptions, SourceLoad
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.files import LocalFile, Pipe, S3File
 from shardkit.bulk.sources.opening import open_source
@@ -124,17 +124,17 @@ def test_a_load_goes_on_as_ever(tmp_path: Path) -> None:
     shutil.copyfile(VECTORS / "load_killed.journal", path)
     table, service = sharding(RandomSuffix(10)), Service()
     options = LoadOptions(journal=path)
-    with Loading(table, some(30), options, workers=1, draw=lambda: 0.5) as loading:
-        load = loading.load
-        records, now = loading.records(), 0.0
+    with SourceLoad(table, some(30), options, workers=1, draw=lambda: 0.5) as source_load:
+        load = source_load.machine
+        records, now = source_load.records(), 0.0
         while not load.ended:
             if load.wants:
-                loading.fill(records)
+                source_load.fill(records)
             step = load.next(now)
             if isinstance(step, Send):
                 load.receive(step, service.answer(step, now), now)
             elif isinstance(step, Done):
-                loading.keep()
+                source_load.keep()
             else:
                 assert isinstance(step, Wait)
                 assert step.until is not None

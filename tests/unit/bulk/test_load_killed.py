@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Strategy, Unsharded
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load import Loading
+from shardkit.bulk.load import SourceLoad
 from shardkit.bulk.load_machine import Duplicates
 from shardkit.core.machine import Done, Send, Wait
 from tests.support.fakes import Fault, Service, sharding
@@ -77,10 +77,10 @@ class World:
             **options,
         }
         under_way: list[Send] = []
-        with Loading(sharding(strategy), items, files, workers=workers, draw=self.rng.random) as loading:
+        with SourceLoad(sharding(strategy), items, files, workers=workers, draw=self.rng.random) as source_load:
             try:
                 with patch.object(Journal, "record", recorded):
-                    self._carry(loading, under_way)
+                    self._carry(source_load, under_way)
             except KilledError:
                 # What is in flight may arrive, or not. The files are what they are: what closing adds is not there.
                 for send in under_way:
@@ -90,21 +90,21 @@ class World:
                 shutil.copytree(self.folder, new)
                 self.folder = new
                 return False
-        self.failed = loading.load.report.failed + loading.load.report.failed_before
-        return loading.load.fatal is None
+        self.failed = source_load.machine.report.failed + source_load.machine.report.failed_before
+        return source_load.machine.fatal is None
 
-    def _carry(self, loading: Loading, under_way: list[Send]) -> None:
-        load, records, now = loading.load, loading.records(), 0.0
+    def _carry(self, source_load: SourceLoad, under_way: list[Send]) -> None:
+        load, records, now = source_load.machine, source_load.records(), 0.0
         while not load.ended:
             if load.wants:
-                loading.fill(records)
+                source_load.fill(records)
             self.moment()
             step = load.next(now)
             if isinstance(step, Send):
                 under_way.append(step)
             elif isinstance(step, Done):
                 self.moment()
-                loading.keep()
+                source_load.keep()
             elif under_way:
                 send = under_way.pop(self.rng.randrange(len(under_way)))
                 answer = self.answer(send, now)
