@@ -196,7 +196,7 @@ class Load:
             self._results.superseded(write)
         else:
             error = ShardkitError(
-                f"the item at place {self._results.shown(earlier.place)!r} has the same primary key, and "
+                f"the item at place {self._results.place_of(earlier.place)!r} has the same primary key, and "
                 "duplicates='error' allows only one; remove one of them from the source, or set duplicates= to 'last' "
                 "or 'first'"
             )

@@ -320,7 +320,7 @@ class LoadResults:
 
     def refused(self, given: Any, place: Any, error: Exception, *, final: bool, shard: int | None = None) -> None:
         """Record an item that failed, also one that never became a write."""
-        result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
+        result = BulkResult(given, self.place_of(place), shard, ok=False, error=error)
         if final:
             self._settled[1].append((place, result))
         else:
@@ -330,9 +330,9 @@ class LoadResults:
 
     def _result(self, write: Write) -> BulkResult:
         given = Encoded(write.body, self._sharding)
-        return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
+        return BulkResult(given, self.place_of(write.place), write.shard, ok=True, superseded=write.superseded)
 
-    def shown(self, place: Any) -> Any:
+    def place_of(self, place: Any) -> Any:
         return place if self._where is None else self._where(place)
 
 
@@ -347,7 +347,7 @@ class Encoded:
     def shown(self) -> dict[str, Any]:
         ((_, request),) = orjson.loads(self.body).items()
         ((_, stored),) = request.items()
-        return from_wire_item(self.sharding.shown(stored))
+        return from_wire_item(self.sharding.logical_item(stored))
 
 
 class _Results(Sequence[BulkResult]):

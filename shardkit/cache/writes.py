@@ -91,4 +91,4 @@ def keys_of_pages(written_items: list[tuple[Access, WireItem]], reads: CachedRea
 
 def _shown(call: WrittenCall, shardings: Mapping[str, Sharding], table: str, item: Mapping[str, Any]) -> WireItem:
     sharding = call.shardings.get(table) or sharding_named(shardings, table)
-    return dict(item) if sharding is None else sharding.shown(dict(item))
+    return dict(item) if sharding is None else sharding.logical_item(dict(item))

@@ -112,9 +112,9 @@ def _copied(moving: Moving, send: Sending, homes: Homes, mark: WireValue, copy: 
         if comparable_item(unmarked(there)) != comparable_item(unmarked(copy)):
             # Only a writer that does not follow the stages can have put it there.
             raise AmbiguousItemError(
-                f"Key: the old and the new place of {brief(from_wire_item(moving.shown(homes.old)), 200)} in table "
-                f"{send.table!r} hold different items, so neither was removed; find the writer that is at another "
-                "stage or without shardkit, and delete one of the two"
+                f"Key: the old and the new place of {brief(from_wire_item(moving.logical_item(homes.old)), 200)} in "
+                f"table {send.table!r} hold different items, so neither was removed; find the writer that is at "
+                "another stage or without shardkit, and delete one of the two"
             ) from error
     return True
 

@@ -114,7 +114,7 @@ class MovingLoad(Load):
         for part in parts:
             ((kind, body),) = part.items()
             ((source, item),) = body.items()
-            shown = self._placed.shown(item)
+            shown = self._placed.logical_item(item)
             stored[self._identity(shown)] = part
             logical.append({kind: {source: shown}})
         params = {"RequestItems": {self._moving.table: logical}, "ReturnConsumedCapacity": "INDEXES"}

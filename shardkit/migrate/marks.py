@@ -145,8 +145,8 @@ class Moving(Sharding):
                 )
         return homes
 
-    def shown(self, item: WireItem) -> WireItem:
-        return super().shown(unmarked(item))
+    def logical_item(self, item: WireItem) -> WireItem:
+        return super().logical_item(unmarked(item))
 
-    def shown_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
-        return super().shown_from(unmarked(item), index)
+    def logical_item_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
+        return super().logical_item_from(unmarked(item), index)

@@ -278,7 +278,7 @@ class FilteredRead(Chain[Any]):
         last, tied = self._group
         for number, item in rows:
             stored = self.plan.written(item, moving.keys.names)
-            logical = moving.shown(stored)
+            logical = moving.logical_item(stored)
             group, identity = comparable_item(self.plan.written(item, self.plan.sort)), comparable_item(logical)
             if group == last and identity in tied:
                 continue

@@ -70,7 +70,7 @@ def repair(sharding: Sharding, index: ShardedIndex, stored: WireItem, draw: Call
     value: WireValue | None = None
     if all(name in stored for name in names):
         logical = index.checked(stored[index.logical_name])
-        watched = Watched(WIRE_VALUES.python(sharding.shown(stored)))
+        watched = Watched(WIRE_VALUES.python(sharding.logical_item(stored)))
         try:
             shard = index.shard_of(logical, watched)
         except ShardUnknownError:

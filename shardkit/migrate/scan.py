@@ -57,7 +57,7 @@ class StreamOfPlaces(StreamOfSegments):
         if is_stub(stored):
             return False
         key = {name: stored[name] for name in self._moving.key_names}
-        logical = self._moving.shown(key)
+        logical = self._moving.logical_item(key)
         try:
             homes = self._moving.homes(logical)
         except InvalidKeyError:

@@ -378,7 +378,7 @@ class ShardedIndexes:
             "the index an attribute for the shard (attribute=)"
         )
 
-    def shown(self, item: WireItem, read_from: ShardedIndex | None = None) -> WireItem:
+    def logical_item(self, item: WireItem, read_from: ShardedIndex | None = None) -> WireItem:
         """Return a stored item, or a part of one, as callers see it: logical values, without the kept attributes."""
         shown = dict(item)
         if read_from is not None and read_from.strategy.source is not None and read_from.stored_name in shown:

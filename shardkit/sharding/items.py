@@ -343,7 +343,7 @@ def show_logical(sharding: Sharding, error: Any) -> None:
 
 def with_logical_item(sharding: Sharding, part: Mapping[str, Any]) -> dict[str, Any]:
     """Return a part of an error, its ``Item`` with the logical key. boto3 leaves it in wire form."""
-    return {**part, "Item": WIRE_VALUES.shown(sharding.shown(part["Item"]))}
+    return {**part, "Item": WIRE_VALUES.shown(sharding.logical_item(part["Item"]))}
 
 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:

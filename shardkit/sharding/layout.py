@@ -226,13 +226,13 @@ class Sharding(Spread):
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
         return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
 
-    def shown(self, item: WireItem) -> WireItem:
+    def logical_item(self, item: WireItem) -> WireItem:
         """Return a stored item or key, or part of one, with its logical keys."""
         if self.partition_key not in item:
-            return self.sharded.shown(item) if self.sharded else item
-        return self.shown_from(item)[0]
+            return self.sharded.logical_item(item) if self.sharded else item
+        return self.logical_item_from(item)[0]
 
-    def shown_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
+    def logical_item_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
         """Return a stored item or key (``index``: it was read from there) with its logical keys, and its shard."""
         try:
             stored = item[self.partition_key]
@@ -242,12 +242,12 @@ class Sharding(Spread):
                 f"({sorted(item)!s:.100}); its key schema is another one, so use another table"
             ) from None
         logical, shard = self.logical(stored)
-        shown = self.sharded.shown(item, index) if self.sharded else item
+        shown = self.sharded.logical_item(item, index) if self.sharded else item
         return {**shown, self.partition_key: logical}, shard
 
     def to_caller(self, item: WireItem) -> dict[str, Any]:
         """Return the same in the caller's form."""
-        return self.form.shown(self.shown(item))
+        return self.form.shown(self.logical_item(item))
 
 
 def sharding_named(shardings: Mapping[str, Sharding], table: str) -> Sharding | None:

@@ -76,7 +76,7 @@ class _Request:
         sharding = self._sharding
         rows: list[Row] = []
         for stored in items:
-            item, shard = sharding.shown_from(stored, self._index)
+            item, shard = sharding.logical_item_from(stored, self._index)
             for name in self._hidden:
                 item.pop(name, None)
             rows.append((sharding.form.shown(item), shard))

@@ -99,7 +99,7 @@ def test_between_them_an_item_has_two_homes(stage: Any) -> None:
     assert homes.old == wire("d")
     assert homes.new == described(ADOPT[1]).stored(wire("d"), ADOPT[1].shard_of("d", {"OrderId": "A17"}))
     assert not homes.same
-    assert [moving.shown({**home, "shardkit:move": {"S": "stub"}}) for home in (homes.old, homes.new)] == [
+    assert [moving.logical_item({**home, "shardkit:move": {"S": "stub"}}) for home in (homes.old, homes.new)] == [
         wire("d")
     ] * 2
 

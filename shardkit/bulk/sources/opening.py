@@ -308,7 +308,7 @@ def _json(
     if name == "jsonl" and guessed and is_dynamodb_json(next(_items(text.spot(0, _FIRST) for text in texts), {})):
         name = "dynamodb"
     if name == "dynamodb":
-        texts, sampled = opened(DynamoDBJson(None if stored is None else stored.shown))
+        texts, sampled = opened(DynamoDBJson(None if stored is None else stored.logical_item))
     elif stored is not None:
         _refuse_stored_by(stored.strategy, name)
     options = {} if stored is None else {"stored_by": stored.strategy.to_dict()}

@@ -121,7 +121,7 @@ def from_key(sharding: Sharding, key: WireItem, index: ShardedIndex | None = Non
     if index is not None:
         rest, own = _apart(key, index)
         if own is None or index.stored_shard(own) is None:
-            shown = sharding.shown(key)
+            shown = sharding.logical_item(key)
             shard, known = calculated(index, shown) if index.logical_name in shown else (None, False)
             if not known:
                 raise not_calculated(key)

@@ -268,7 +268,7 @@ class QueryPlan:
             part = items[:_PART]
             del items[:_PART]
             if indexes:
-                part = [indexes.shown(item, index) for item in part]
+                part = [indexes.logical_item(item, index) for item in part]
             run.sort_keys += [order(item) for item in part]
             shown = [read(item) for item in part]
             if replaced:
@@ -348,7 +348,7 @@ class QueryPlan:
         """Return the shard of an item of the Query, from its key, and whether it can be calculated."""
         assert spread is not None
         logical = self.condition.equals[spread.stored_name]
-        return calculated(spread, {**self.sharding.shown(key), spread.logical_name: logical})
+        return calculated(spread, {**self.sharding.logical_item(key), spread.logical_name: logical})
 
     def shard_shown(self, number: int, item: Item) -> int | None:
         if self.of_table:

@@ -142,8 +142,8 @@ def test_what_is_stored_and_shown() -> None:
         "ix2": {"S": RangeSuffix("sk", ["m"]).physical_key("open", 2)},
         "kind": {"S": "k#1#2"},
     }
-    assert sharding(ALL).shown(stored) == item
-    assert sharding(ALL).shown({"ix": stored["ix"], "n": item["n"]}) == {"n": item["n"]}
+    assert sharding(ALL).logical_item(stored) == item
+    assert sharding(ALL).logical_item({"ix": stored["ix"], "n": item["n"]}) == {"n": item["n"]}
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_conditions_compare_what_is_stored() -> None:
 def test_an_item_from_before_the_index_may_have_any_value() -> None:
     """The service does not index an item whose attribute has another type than the index's key."""
     item: Any = {**KEY, "kind": {"L": [{"S": "a"}]}}
-    assert sharding(PLACE).shown(item) == item
+    assert sharding(PLACE).logical_item(item) == item
 
 
 def test_a_sharding_can_be_pickled() -> None:
