@@ -217,7 +217,7 @@ def test_a_place_that_does_not_answer(index: str | None, stuck: str, *, streams:
 
 
 def test_no_item_to_go_on_from() -> None:
-    """An index page whose time is over before any item is certain fails, though errors of places are accepted."""
+    """If the time is over before any item is certain, a page of an index fails, with ``"partial"`` too."""
     table = a_table({}, page=1)
     plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"})
     with pytest.raises(ShardQueryError, match="did not answer"):
@@ -477,7 +477,7 @@ def three_to_five() -> tuple[MovedTable, MovingPlan]:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_error_of_a_place_that_was_asked_wins(*, streams: bool) -> None:
-    """Old and new shards share their numbers: what is said of shard 1 is why the new places were not asked."""
+    """Old and new shards have the same numbers. The error of old shard 1 is kept: it is why no new one was asked."""
     table, plan = three_to_five()
     runner = Timed(lambda send: (9.0 if stored_key(send) == "k.1" else 0.01, table.answer(send)))
     read = (moving_stream if streams else moving_page)(plan, timeout=0.35, on_shard_error="partial")
