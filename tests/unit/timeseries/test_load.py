@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import PeriodError, Unsharded
+from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.timeseries.load import SeriesLoad
 from shardkit.timeseries.programs import SeriesPrograms
@@ -67,7 +68,10 @@ def times(months: Iterable[str]) -> list[dict[str, Any]]:
 
 @given(
     months=st.lists(st.sampled_from(MONTHS), max_size=120),
-    faults=st.lists(st.sampled_from(["none", "throttle", "unprocessed", "500", "lost", "lost after"]), max_size=12),
+    # So few that no item can meet them at each of its tries, and be given up.
+    faults=st.lists(
+        st.sampled_from(["none", "throttle", "unprocessed", "500", "lost", "lost after"]), max_size=ATTEMPTS - 1
+    ),
     existing=st.sets(st.sampled_from(MONTHS)),
     workers=st.integers(1, 4),
     window=st.integers(1, 60),
