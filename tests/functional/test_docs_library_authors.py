@@ -1,4 +1,4 @@
-"""docs/library-authors.md lists each botocore event that shardkit registers handlers for, with its order."""
+"""docs/reference/library-authors.md lists each botocore event that shardkit registers handlers for, with its order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRATEGY = CalculatedSuffix("OrderId", shards=2)
 
 
 def listed() -> set[tuple[str, str]]:
-    _, _, section = (DOCS / "library-authors.md").read_text(encoding="utf-8").partition("## What shardkit registers\n")
+    _, _, section = (DOCS / "reference" / "library-authors.md").read_text(encoding="utf-8").partition("## What shardkit registers\n")
     rows = re.findall(r"^\| (`[^|]+`) \| (first|last) \|", section.partition("\n## ")[0], re.MULTILINE)
     return {
         (name.replace("…", "after-call.dynamodb."), order)
