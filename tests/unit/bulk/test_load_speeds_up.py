@@ -68,7 +68,7 @@ def test_a_throttle_of_the_first_batches_is_not_what_the_table_takes(units: int,
 
 
 def test_at_the_table_s_own_rate_large_items_are_sent_once() -> None:
-    """docs/faster-loads.md: a batch is more than half a second of the table's throughput."""
+    """docs/reference/bulk.md: a batch is more than half a second of the table's throughput."""
     seconds, sent = [], []
     for write_units in (None, 200):
         report = Simulator(simulated(described(200))).load(
