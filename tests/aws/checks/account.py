@@ -27,7 +27,7 @@ from tests.support.permissions import CALLS, POLICIES, STRATEGIES, listed
 from tests.support.tables import LocalIndex, make_table
 
 
-@check("A new on-demand table is warm for 4,000 write and 12,000 read units, and plan reads that", "partitions")
+@check("A new on-demand table is warm for 4,000 write and 12,000 read units, and plan reads that", "number-of-shards")
 def warm_throughput(run: Run) -> str:
     table = run.table(OnDemandThroughput={})
     description = run.client.describe_table(TableName=table.name)["Table"]

@@ -128,7 +128,7 @@ def bulk_pace(run: Run) -> str:
     return f"{rate:,.1f} units a second of 200; {report.throttles} throttles"
 
 
-@check("A hot key whose sort keys do not only grow gets more partitions within half an hour", "partitions",
+@check("A hot key whose sort keys do not only grow gets more partitions within half an hour", "number-of-shards",
        minutes=32, also="splits", write_units=2_700_000)  # fmt: skip
 def splits(run: Run) -> str:
     run.on_aws_only("no engine splits partitions")
