@@ -1,4 +1,4 @@
-"""docs/libraries.md names the libraries and versions that the tests install."""
+"""docs/reference/installed-clients.md names the libraries and versions that the tests install."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_versions() -> None:
-    page = (ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "installed-clients.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| \[[^]]+\]\(https://pypi\.org/project/([\w-]+)/\) \| ([\d.]+) \|", page, re.MULTILINE)
     files = [(ROOT / ".ci" / name).read_text(encoding="utf-8") for name in ("libraries.txt", "libraries-async.txt")]
     installed = re.findall(r"^([\w-]+)(?:\[\w+\])?==(.+)$", "\n".join(files), re.MULTILINE)
