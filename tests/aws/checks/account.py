@@ -198,7 +198,7 @@ class _Renewing(CredentialProvider):
         return RefreshableCredentials.create_from_metadata(self._keys(), self._keys, self.METHOD)
 
 
-@check("heat --throttled shows the throttled key that Contributor Insights reports", "live-tables",
+@check("heat --throttled shows the throttled key that Contributor Insights reports", "reference/look-at-data",
        minutes=25, also="insights", write_units=150_000, insight_rules=4)  # fmt: skip
 def insights(run: Run) -> str:
     # Counted as whole months: whether the service charges by the hour was not found.
