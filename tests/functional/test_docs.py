@@ -18,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -221,6 +222,19 @@ def test_the_readme_leads_to_every_page() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_the_table_of_extras() -> None:
+    """It has every extra of pyproject.toml, and the packages of those that are for users."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    expected = {name: {re.split(r"[^\w.-]", one)[0] for one in packages} for name, packages in extras.items()}
+    _, _, section = (DOCS / "quick-start.md").read_text(encoding="utf-8").partition("\n## Extras\n")
+    documented = {}
+    for names, packages in re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", section, re.MULTILINE):
+        for name in re.findall(r"`([^`]+)`", names):
+            own = "CONTRIBUTING" in packages  # for work on shardkit itself
+            documented[name] = expected.get(name) if own else {*re.findall(r"`([^`]+)`", packages)}
+    assert documented == expected
 
 
 def test_every_public_name_is_on_a_page() -> None:
