@@ -18,13 +18,12 @@ def index_line(index: str | None, partition: Sequence[str], by: Sequence[str], s
     """
     if len(partition) >= _MOST_ATTRIBUTES:
         return None
-    names = [_quoted(name) for name in by]
-    named = "by" if not names else names[0] if len(names) == 1 else f"({', '.join(names)})"
+    named = by_argument(by) if by else "by"
     return index_argument(index or "…", f'CalculatedSuffix({named}, shards={shards}, attribute="shard")')
 
 
 def index_argument(index: str, strategy: str) -> str:
-    return f"indexes={{{_quoted(index)}: {strategy}}}"
+    return f"indexes={{{quoted(index)}: {strategy}}}"
 
 
 def index_advice(index: str | None, partition: Sequence[str], by: Sequence[str], shards: int) -> str:
@@ -52,5 +51,10 @@ def index_advice(index: str | None, partition: Sequence[str], by: Sequence[str],
     )
 
 
-def _quoted(name: str) -> str:
+def by_argument(names: Sequence[str]) -> str:
+    """Return the argument ``by`` of a CalculatedSuffix: a name, or a tuple of names."""
+    return quoted(names[0]) if len(names) == 1 else f"({', '.join(map(quoted, names))})"
+
+
+def quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)

@@ -25,6 +25,12 @@ MAX_KEYS = 100_000
 Key: TypeAlias = tuple[Any, ...]
 """A key: a value for each attribute of the candidate, of type S, N or B (str, int or Decimal, bytes)."""
 
+
+def key_text(key: Key) -> str:
+    """Return a key as text; the parts of a composite one with a # between them."""
+    return "#".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
+
+
 _HASH_BITS = 64
 _HEAVY = 1000  # keys whose part of the entropy is exact; the others' is estimated from a sample
 _YEAR = r"(?:19|20)\d\d"
@@ -187,7 +193,7 @@ class KeyUniformity:
     def _new_counts(self, key: Key) -> _Counts:
         """Return new counts for a key; they are kept only if the key is in the sample."""
         if self._looks_at_values and self._times:
-            self._times = [place for place in self._times if _tells_a_time(key[place])]
+            self._times = [place for place in self._times if tells_a_time(key[place])]
         counts = _Counts()
         if self._sampled(key):
             self._keys[key] = counts
@@ -332,8 +338,8 @@ def _weighed(units: float) -> float:
     return units * math.log2(units) if units else 0.0
 
 
-def _tells_a_time(value: Any) -> bool:
-    # The number 20140709 does too.
+def tells_a_time(value: Any) -> bool:
+    """Return whether a value is a date or a time, to the second at the finest; the number 20140709 is one too."""
     return isinstance(value, str | int | Decimal) and _is_time(str(value)) is not None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 from shardkit.analysis.hot_index import index_advice, index_argument, index_line
+from shardkit.analysis.per_key import PerKey, are_few
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyOfTable, KeyValue
 from shardkit.capacity.tally import Tally
@@ -17,7 +20,7 @@ from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 from shardkit.errors import brief
 from shardkit.sharding.shard_map import can_grow
-from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 
 _SKEWED = 2.0  # times the fair share
 _THROTTLED = "more than it has, because it was throttled, and what it asks for is not known"
@@ -93,6 +96,8 @@ class Advice:
         strategy: the strategy that shards the index now; None: it is not sharded.
         growing: whether the key can grow alone, because its table has a shard map: ``line`` does it, which is
             ``ShardMapAdmin(table).grow(key, shards=shards_needed)``.
+        per_key: if only a few of the table's keys are hot, the shards for these keys alone; None: all keys should have
+            shards, or it is the key of an index.
     """
 
     table: str
@@ -110,15 +115,20 @@ class Advice:
     by: tuple[str, ...] = ()
     strategy: Strategy | None = None
     growing: bool = False
+    per_key: PerKey | None = None
 
     @property
     def line(self) -> str | None:
-        """What to write: the argument ``indexes={…}`` for an index, or the call that grows the key; None if neither.
+        """What to write; None if all keys of the table should have ``shards_needed``, or no number is enough.
 
-        The call is ``ShardMapAdmin(table).grow(key, shards=shards_needed)``, of a table with a shard map.
+        For an index, the argument ``indexes={…}``. For a table with a shard map, the call that grows the key:
+        ``ShardMapAdmin(table).grow(key, shards=shards_needed)``. For another table of which a few keys are hot, the
+        strategy with ``shards={…}`` for them all; if the table is sharded, this argument alone.
         """
         if self.shards_needed is not None and self.growing:
             return f"ShardMapAdmin(table).grow({self.key!r}, shards={self.shards_needed})"
+        if self.per_key is not None:
+            return self.per_key.argument if self.per_key.sharded else self.per_key.line
         if self.index is None or self.shards_needed is None:
             return None
         if self.strategy is None:
@@ -152,11 +162,20 @@ class Advice:
         place = self.table if self.index is None else f"{self.table}, index {self.index}"
         name = ", a key that the requests do not name" if self.key is None else f" {brief(self.key, 60)}"
         return (
-            f"{place}{name}: {needed} {self.shards:,}: {self.reason}. The busiest "
+            f"{place}{name}: {needed} {self.shards:,}{self._alone()}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
             f"{self.headroom:.0%} headroom{skewed}{self._of_index()}"
+        )
+
+    def _alone(self) -> str:
+        if self.per_key is None or self.growing:
+            return ""
+        moved = ", once its items are moved (shardkit reshard)" if self.per_key.sharded else ""
+        return (
+            f", for hot keys alone{moved} ({self.line}; the others keep what they have, and cheap Queries. Give all "
+            "keys as many only if many will be hot, or you cannot list them)"
         )
 
     def _of_index(self) -> str:
@@ -182,8 +201,12 @@ def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
 def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     """Return the keys that need more throughput than a partition serves, those that need most shards first."""
     check_headroom(headroom)
-    advice = [*_of_keys(tally, headroom), *_of_index_keys(tally, headroom)]
-    return sorted(advice, key=lambda one: -(one.shards_needed or inf))
+    advice = [*_with_per_key(tally, [*_of_keys(tally, headroom)]), *_of_index_keys(tally, headroom)]
+    return sorted(advice, key=_by_shards)
+
+
+def _by_shards(one: Advice) -> float:
+    return -(one.shards_needed or inf)
 
 
 def _of_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
@@ -197,6 +220,37 @@ def _of_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
         if found is not None:
             skew = Skew(table=table, key=key, shards=shards, by_physical_key=seen)
             yield replace(found, times_fair=skew.times_fair or 1.0, growing=_can_grow(tally, table))
+
+
+def _with_per_key(tally: Tally, advice: list[Advice]) -> Iterator[Advice]:
+    """Yield the advice with what to write for each table of which a few keys are hot."""
+    seen = Counter(table for table, _ in tally.keys)
+    for table, group in groupby(sorted(advice, key=_table), _table):
+        ones = sorted(group, key=_by_shards)
+        needed = {one.key: one.shards_needed for one in ones}
+        few = _per_key(tally, table, needed) if are_few(needed, seen[table]) else None
+        yield from (replace(one, per_key=few) for one in ones)
+
+
+_table = attrgetter("table")
+
+
+def _per_key(tally: Tally, table: str, needed: Mapping[KeyValue, int | None]) -> PerKey | None:
+    hot = {key: shards for key, shards in needed.items() if isinstance(key, str | bytes) and shards is not None}
+    if len(hot) < len(needed):
+        return None
+    sharding = tally.shardings.get(table)
+    known = sharding or tally.described.get(table)
+    if sharding is None or isinstance(sharding.strategy, Unsharded):
+        if known is None:
+            return PerKey(hot)
+        # Of a table without a sort key, a key is one item, which is in one partition.
+        return PerKey(hot, known.keys.sort) if known.keys.sort else None
+    if not can_grow(sharding.strategy):
+        return None
+    shards: Any = sharding.strategy.shards
+    counts = dict(shards) if isinstance(shards, Mapping) else {None: shards}
+    return PerKey({**counts, **hot}, sharded=True)
 
 
 def _of_index_keys(tally: Tally, headroom: float) -> Iterator[Advice]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkit.analysis.keys import Candidate
+from shardkit.analysis.per_key import FEW, per_key
 from shardkit.analysis.verdict import check_rate, judge
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, Call, Command, Outcome
@@ -131,7 +132,7 @@ def heat(
         check_attributes(name, candidate.attributes, opened, rare=True)
     if suffix is not None:
         check_attributes("--by", suffix.by_attributes or (), opened)
-    items = ItemCounts(candidates, indexes)
+    items = ItemCounts(candidates, indexes, () if by is None else _names(by))
     bad = read_all(opened, items.take, call)
     bad.show(call.stderr)
     with call.refusing("no verdict"):
@@ -184,11 +185,14 @@ _MOST_NAMES = 100
 
 
 class ItemCounts:
-    def __init__(self, candidates: Sequence[Candidate], indexes: Sequence[IndexCounts] = ()) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], indexes: Sequence[IndexCounts] = (), by: Sequence[str] = ()
+    ) -> None:
         self.count = 0
         self.write_units = 0.0
         self._candidates = candidates
         self._indexes = indexes
+        self._by = by
         self._names: set[str] = set()
 
     def take(self, item: Mapping[str, Any]) -> None:
@@ -209,9 +213,11 @@ class ItemCounts:
     ) -> Judged:
         if candidate.uniformity.items == 0:
             raise ConfigurationError(self._no_items("--key", candidate))
-        found = candidate.uniformity.result(top)
+        found = candidate.uniformity.result(max(top, FEW + 1))
         verdict = judge(found, write_units=write_units, read_units=read_units)
-        return Judged(found, verdict, candidate.without, shards or verdict.shards or 1)
+        few = per_key(found, verdict, self._by)
+        found = replace(found, hottest=found.hottest[:top])
+        return Judged(found, verdict, candidate.without, shards or verdict.shards or 1, per_key=few)
 
     def judged_indexes(self, write_units: float | None, read_units: float | None) -> list[JudgedIndex]:
         for index in self._indexes:

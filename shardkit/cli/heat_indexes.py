@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardkit.analysis.hot_index import index_advice, index_line
-from shardkit.analysis.keys import Candidate, Uniformity
+from shardkit.analysis.keys import Candidate, Uniformity, key_text
 from shardkit.analysis.verdict import TABLE_UNITS, Verdict, judge
-from shardkit.cli.judged import key_text
 from shardkit.cli.screen import clipped, percent, say
 from shardkit.dynamodb.encode import to_wire_item
 

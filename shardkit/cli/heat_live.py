@@ -6,18 +6,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.text import Text
 
-from shardkit.analysis.keys import Candidate, Key
+from shardkit.analysis.keys import Candidate, Key, key_text
+from shardkit.analysis.per_key import FEW, per_key
 from shardkit.analysis.sample import Estimate, extrapolated, shards_total
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.cli.command import Call
 from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
-from shardkit.cli.judged import Judged, key_text, show_judged, to_json
+from shardkit.cli.judged import Judged, show_judged, to_json
 from shardkit.cli.live_table import (
     LiveOptions,
     LiveTable,
@@ -167,10 +168,13 @@ class LiveHeat:
     ) -> LiveHeat:
         if not counts.candidate.uniformity.items:
             return cls(found, None, counts, strategy, top)
-        whole = extrapolated(counts.candidate.uniformity.result(top), found.sample, found.table.items)
+        read = counts.candidate.uniformity.result(max(top, FEW + 1))
+        whole, few, table = extrapolated(read, found.sample, found.table.items), None, found.table
         if strategy is None:
             verdict = judge(whole, write_units=write_units, read_units=read_units)
             shards = verdict.shards or 1
+            if table.index is None and table.own_keys.sort and table.key_types[table.own_key] != "N":
+                few = per_key(whole, verdict, table.own_keys.sort)
         else:
             logical, _ = strategy.split(whole.hottest[0].key[0])
             shards, shares = len(strategy.shards_for(logical)), None
@@ -183,7 +187,8 @@ class LiveHeat:
                 whole, shards, counts.times, shares=shares, write_units=write_units, read_units=read_units
             )
         without, sharded = counts.candidate.without, strategy is not None
-        judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished)
+        whole = replace(whole, hottest=whole.hottest[:top])
+        judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished, per_key=few)
         judged_indexes = (index.judged(counts.write_units, write_units, read_units) for index in counts.indexes)
         indexes = [one for one in judged_indexes if one is not None]
         own = found.table.index

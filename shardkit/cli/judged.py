@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity
+from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity, key_text
+from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
@@ -33,7 +34,7 @@ class Judged:
     """A candidate, and the verdict on it.
 
     ``shards`` are those to assess: needed, asked for, or (``has_shards``) those that a sharded table has. Keys in
-    ``at_least`` have more than was read.
+    ``at_least`` have more than was read. ``per_key`` is what to write if only a few keys are hot.
     """
 
     found: Uniformity
@@ -43,6 +44,7 @@ class Judged:
     spread: Spread | None = None
     has_shards: bool = False
     at_least: frozenset[Key] = frozenset()
+    per_key: PerKey | None = None
 
     @property
     def title(self) -> str:
@@ -99,11 +101,6 @@ class Spread:
         return [one_shard_advice(self.strategy, key, self._items, shard, shards=self._shards)]
 
 
-def key_text(key: Key) -> str:
-    """Return a key as text; the parts of a composite one with a # between them."""
-    return "#".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
-
-
 def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
     say(console, f"{items:,} items")
     for one in judged:
@@ -116,6 +113,8 @@ def show_judged(console: Console, items: int, one: Judged) -> None:
     console.print()
     line(one.title, "bold green" if verdict.good else "bold red")
     line(f"  {verdict.reason}")
+    for text in per_key_lines(one):
+        line(f"  {text}")
     for (name, problem), count in one.without.items():
         line(f"  {count:,} items ({percent(count / items)}) are left out: {name} is {problem}")
     about = "" if found.exact else "about "
@@ -125,15 +124,31 @@ def show_judged(console: Console, items: int, one: Judged) -> None:
     )
     hottest = "the hottest key at any one time" if found.times else "the hottest key"
     for units, heat in one.heats:
+        free = f", and {HEADROOM:.0%} of it is to stay free" if 1 - HEADROOM < heat.units / heat.limit <= 1 else ""
         line(
             f"  {hottest} takes {heat.units:,.0f} {units} a second ({percent(heat.share)}); "
-            f"one partition serves {heat.limit:,}"
+            f"one partition serves {heat.limit:,}{free}"
         )
     for text in _shards(one):
         line(f"  {text}")
     show_table(console, _hottest(console, one))
     if found.error:
         line(f"  a key's figures may be too low by up to {found.error:,.10g} write units: there are too many keys")
+
+
+def per_key_lines(one: Judged) -> list[str]:
+    """Return what to write if only a few keys are hot; nothing otherwise."""
+    found, few = one.found, one.per_key
+    if few is None:
+        return []
+    hot = len(few.shards)
+    are = "value is hot: give shards to it" if hot == 1 else "values are hot: give shards to them"
+    about = "" if found.exact else "about "
+    return [
+        f"only {hot:,} {are} alone; the others ({about}{found.distinct - hot:,}) keep one shard, and cheap Queries",
+        f"write: {few.line}",
+        f"or as an option: {few.option}",
+    ]
 
 
 def _shards(one: Judged) -> list[str]:
@@ -147,7 +162,8 @@ def _shards(one: Judged) -> list[str]:
         needed = f"{word}, {'no number is enough' if needs is None else f'{needs:,} needed'}"
     suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", read_units_of(0) * one.shards
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
-    texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
+    instead = "" if one.per_key is None else "for all keys, only if many will be hot or you cannot list them: "
+    texts = [f"{instead}{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
     if one.spread is not None:
         spread, key = one.spread, clipped(key_text(one.found.hottest[0].key))
         over = any(heat.units * spread.share > heat.limit for _, heat in one.heats)
@@ -218,6 +234,7 @@ def to_json(one: Judged) -> dict[str, Any]:
         "shards_needed": verdict.shards,
         "shards_reason": verdict.needed.reason,
         "shards": one.shards,
+        "per_key": None if one.per_key is None else {"line": one.per_key.line, "strategy": one.per_key.form},
         "calculated": None
         if spread is None
         else {

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
 from shardkit.analysis.hot_index import index_advice
+from shardkit.analysis.per_key import PerKey, are_few
 from shardkit.cli.live_table import LiveTable
 from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.core.checks import check_count
@@ -53,8 +54,24 @@ class Throttled:
             say(console, f"{kind.title}{':' if found else ': none'}", "bold")
             if found:
                 show_table(console, _grid(console, kind, found))
-            for line in (*self._logical(kind, found), *self._advice(kind, found)):
+            for line in (*self._few(kind, found), *self._logical(kind, found), *self._advice(kind, found)):
                 say(console, f"  {line}")
+
+    def _few(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
+        """Yield what to write if the table is not sharded and only a few of its keys are hot."""
+        if self.strategy is not None or self.index is not None or not self.by[1:]:
+            return
+        hot = {one.keys[0]: one.shards_needed() for one in found if one.near or kind.throttles}
+        if not kind.of_keys or not are_few(hot, None) or None in hot.values():
+            return
+        yield "if these are all hot keys, give shards to them alone; the others keep one shard, and cheap Queries"
+        if kind.throttles:
+            named = PerKey(dict.fromkeys(hot, "N"), self.by[1:])  # what they ask for is not known
+            yield f"write: {named.line}, with N from shardkit plan shards"
+            return
+        few = PerKey(hot, self.by[1:])
+        yield f"write: {few.line}"
+        yield f"or as an option: {few.option}"
 
     def _logical(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
         """Yield what the stored keys, of which there are several, are of each logical key."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.shards import HEADROOM, PROBABILITY, Fit, ShardsNeeded, shards_needed
 from shardkit.core.checks import check_count, check_headroom, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES
@@ -151,21 +152,32 @@ class ShardPlan:
             title = "No number of shards serves this load"
         else:
             title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
-        if (better := self.better) is not None:
+        better = self.better
+        alone = _alone(self.shards if better is None else better.shards)
+        if better is None:
+            figures = [*alone, *figures]
+        else:
             has = counted(better.partitions, "partition")
-            title = (
-                f"{better.shards:,} shards, with {has}\n"
-                f"  a table has {has} if it once had {counted(better.write_units, 'write unit')} a second, or as much "
-                "warm throughput\n"
-                f"  a Query of an empty key takes {counted(better.query_read_units or 0.0, 'read unit')}\n\n"
-                f"{title}, with {counted(table.partitions, 'partition')}"
-            )
+            once = f"a table has {has} if it once had {counted(better.write_units, 'write unit')} a second"
+            query = f"a Query of an empty key takes {counted(better.query_read_units or 0.0, 'read unit')}"
+            lines = [f"{better.shards:,} shards, with {has}", *alone, f"{once}, or as much warm throughput", query]
+            title = "\n  ".join(lines) + f"\n\n{title}, with {counted(table.partitions, 'partition')}"
         return show(title, figures, self.reasoning, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         better = None if self.better is None else asdict(self.better)
         return {**asdict(self), "probability": self.probability, "better": better}
+
+
+def _alone(shards: int | None) -> list[str]:
+    """Return what to write for so many shards: for one key, which is cheaper, or for all."""
+    if shards is None or shards == 1:
+        return []
+    return [
+        f"write for this key alone: {PerKey({'<key>': shards}).line}; the others keep one shard, and cheap Queries",
+        f"for all keys, only if many will be hot, or you cannot list them (days): shards={shards}",
+    ]
 
 
 def plan_shards(

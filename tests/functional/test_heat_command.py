@@ -89,6 +89,26 @@ def test_json(orders: list[dict[str, Any]]) -> None:
     assert status["shards_reason"] == shards_for(write_units=2500).reason
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_hot_tenant_gets_shards_alone() -> None:
+    """The cheap answer comes before that for all keys; what is to be written is a strategy."""
+    items = [{"tenant": "t0" if number % 2 else f"t{number + 1}", "sk": number} for number in range(200)]
+    Path("tenants.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in items), encoding="utf-8")
+    arguments = ("tenants.jsonl", "--key", "tenant", "--write-units", "1800", "--top", "1")
+    (tenant,) = judged(*arguments, "--by", "sk")["keys"]
+    assert tenant["per_key"]["line"] == 'CalculatedSuffix("sk", shards={"t0": 8})'
+    assert Strategy.from_dict(tenant["per_key"]["strategy"]) == CalculatedSuffix("sk", shards={"t0": 8})
+    lines = invoke(*arguments).stdout.splitlines()
+    cheap = lines.index('  write: CalculatedSuffix("<sort key>", shards={"t0": 8})')
+    assert lines[cheap - 1] == (
+        "  only 1 value is hot: give shards to it alone; the others (100) keep one shard, and cheap Queries"
+    )
+    (dear,) = (place for place, line in enumerate(lines) if "RandomSuffix(8)" in line)
+    assert cheap < dear
+    assert lines[dear].startswith("  for all keys, only if many will be hot or you cannot list them: 8 shards (needed)")
+    assert any(line.endswith("one partition serves 1,000, and 20% of it is to stay free") for line in lines)
+
+
 def test_the_key_of_an_index(orders: list[dict[str, Any]]) -> None:
     """It takes the part of the load of the items that have it, and needs no --key."""
     rate = ("--write-units", "5000")

@@ -143,6 +143,19 @@ def test_the_reports_of_all_rules(service: Service) -> None:
     }  # fmt: skip
 
 
+def test_a_few_hot_keys_get_shards_alone(service: Service) -> None:
+    """What they consume says how many; throttles alone do not. Of a sharded table, or an index, other lines tell."""
+    service.describes(described("ENABLED", "PKT", "PKC"))
+    service.reports("PKT", report((["t0"], 500.0, 9.0)))
+    service.reports("PKC", report((["t0"], 900_000.0, 171_000.0), (["t1"], 1000.0, 90_000.0)))
+    service.describes(described("DISABLED"), IndexName="ByDay")
+    service.describes(described("DISABLED"), IndexName="ByStatus")
+    text = shown(service.read_all())
+    assert '  write: CalculatedSuffix("OrderId", shards={"t0": N}), with N from shardkit plan shards\n' in text
+    cheap = text.index('  write: CalculatedSuffix("OrderId", shards={"t0": 12})\n')
+    assert cheap < text.index("  advice: t0: 12 shards instead of 1, for its busiest minute\n")
+
+
 def test_the_logical_keys_of_a_sharded_table(service: Service) -> None:
     service.describes(described("ENABLED", "PKT", "PKC"))
     service.reports("PKT", report((["a.1"], 500.0, 9.0), (["b.3"], 400.0, 9.0), (["a.7"], 300.0, 9.0)), top=3)

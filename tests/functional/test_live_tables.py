@@ -106,6 +106,7 @@ def test_a_small_table_is_read_whole(table: Table) -> None:
     text = shown(found)
     assert text.startswith("read all of Orders: 150 items of 101 keys, ")
     assert "Customer: bad at 4,000 write units a second" in text
+    assert '  write: CalculatedSuffix("OrderId", shards={"hot": 24})\n' in text
     assert "  101 distinct values" in text
     assert "  hot         50    33%" in text
     data = json.loads(json.dumps(found.to_json()))

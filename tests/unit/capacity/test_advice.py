@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix
+from shardkit import CalculatedSuffix, Unsharded
+from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity import Advice, CapacityMeter, Skew, Usage
 from shardkit.errors import ConfigurationError
@@ -72,9 +73,12 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
         peak_write_units=2600,
         throttles=0,
         headroom=0.2,
+        per_key=PerKey({"hot": 65, "read": 8}),
     )
     assert str(advice[0]) == (
-        "T 'hot': 65 shards instead of 1: on 6 partitions (assumed: twice what the load takes), none gets more "
+        'T \'hot\': 65 shards instead of 1, for hot keys alone (CalculatedSuffix("<sort key>", shards={"hot": 65, '
+        '"read": 8}); the others keep what they have, and cheap Queries. Give all keys as many only if many will be '
+        "hot, or you cannot list them): on 6 partitions (assumed: twice what the load takes), none gets more "
         "than 80% of what a partition serves (20% is left free), with a probability of at least 99%. The busiest "
         "second of its hottest shard took 0.0 read and 2,600.0 write units, 2.60 of what a partition serves (3,000 "
         "read or 1,000 write units a second), and 0.80 leaves 20% headroom"
@@ -131,6 +135,29 @@ def test_shards_that_are_there_are_counted(metered: Metered) -> None:
         f"{sharding.table} 'a': the hottest of 4 shards, 'a.2', took 52.9% of its units, 2.12 times the fair share of "
         "25.0%"
     )
+
+
+def test_of_a_sharded_table_a_few_hot_keys_get_more(metered: Metered) -> None:
+    client, meter = metered
+    strategy = CalculatedSuffix("sk", shards={None: 2, "old": 4})
+    sharding = described(strategy, {"pk": "S", "sk": "N"}, ["pk", "sk"])
+    for key, units in (("a", 900.0), ("b", 1.0)):
+        for shard in (1, 2):
+            write(client, f"{key}.{shard}", units, sharding)
+    (advice,) = meter.advise()
+    assert advice.line == f'shards={{None: 2, "old": 4, "a": {advice.shards_needed}}}'
+    assert f"once its items are moved (shardkit reshard) ({advice.line}; the others keep" in str(advice)
+
+
+@pytest.mark.parametrize(("keys", "line"), [(("pk", "sk"), 'CalculatedSuffix("sk", shards={"a": 8})'), (("pk",), None)])
+def test_the_sort_key_of_an_unsharded_table(metered: Metered, keys: tuple[str, ...], line: str | None) -> None:
+    """It is in the line; without one, a key is one item, which no shards relieve."""
+    client, meter = metered
+    sharding = described(Unsharded(), dict.fromkeys(keys, "S"), [*keys])
+    write(client, "a", 900, sharding)
+    write(client, "b", 1, sharding)
+    (advice,) = meter.advise()
+    assert (advice.shards_needed, advice.line) == (8, line)
 
 
 def test_shards_that_are_even_are_not_skewed(metered: Metered) -> None:

@@ -1,0 +1,120 @@
+"""Shards for a few hot keys only: when that is the better answer, and what to write."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardkit.analysis.hot_index import by_argument, quoted
+from shardkit.analysis.keys import Key, Uniformity, key_text, tells_a_time
+from shardkit.analysis.shards import shards_for
+from shardkit.analysis.verdict import Verdict
+
+FEW = 10
+"""The most hot keys that are few: as many as a line of code lists, and a person keeps up to date."""
+
+
+def are_few(hot: Collection[Any], keys: int | None) -> bool:
+    """Return whether only the hot keys should have shards, instead of all.
+
+    So it is if they are at most ten, and at most half of the keys: then the next new key is probably not hot, and most
+    Queries are of keys that need no shards. Not if they are dates or times: the next hot key is not known in advance.
+
+    Args:
+        hot: the values of the hot partition keys.
+        keys: how many different keys there are; None: unknown.
+    """
+    return 0 < len(hot) <= FEW and (keys is None or 2 * len(hot) <= keys) and not all(map(tells_a_time, hot))
+
+
+@dataclass(frozen=True)
+class PerKey:
+    """A strategy that gives shards to a few hot keys, and one to each other key.
+
+    Example:
+        >>> print(PerKey({"t0000": 8}, ("sk",)).line)
+        CalculatedSuffix("sk", shards={"t0000": 8})
+
+    Args:
+        shards: the hot keys, with how many shards each needs; None is every other key, which has one if it is not here.
+        by: the attributes to calculate the shard from: the table's sort key; none if it is unknown.
+        sharded: whether the table is sharded already, so that ``argument`` is what to change.
+    """
+
+    shards: Mapping[Any, Any]
+    by: Sequence[str] = ()
+    sharded: bool = False
+
+    @property
+    def argument(self) -> str:
+        """Its argument ``shards``, as Python."""
+        counts = (f"{quoted(key) if isinstance(key, str) else repr(key)}: {n}" for key, n in self.shards.items())
+        return f"shards={{{', '.join(counts)}}}"
+
+    @property
+    def line(self) -> str:
+        """The strategy, as Python."""
+        return f"CalculatedSuffix({by_argument(self._by)}, {self.argument})"
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The strategy's text form."""
+        shards: Any = {**self.shards}
+        if not all(isinstance(key, str) for key in shards):
+            shards = [[_form(key), count] for key, count in shards.items()]
+        return {"type": "CalculatedSuffix", "by": self._by[0] if len(self._by) == 1 else [*self._by], "shards": shards}
+
+    @property
+    def option(self) -> str:
+        """The strategy as an option of commands, quoted for a shell."""
+        return f"--strategy {shlex.quote(json.dumps(self.form, ensure_ascii=False))}"
+
+    @property
+    def _by(self) -> Sequence[str]:
+        return self.by or ("<sort key>",)
+
+
+def per_key(found: Uniformity, verdict: Verdict, by: Sequence[str] = ()) -> PerKey | None:
+    """Return the strategy for the hot keys of a candidate; None: it is good, or all keys should have shards.
+
+    Args:
+        found: the candidate's counts, with more than ten of its hottest keys if it has so many.
+        verdict: the verdict on it.
+        by: as of :class:`PerKey`.
+    """
+    if verdict.good or found.times:
+        return None
+    hot: dict[Key, int | None] = {}
+    for usage in found.hottest:
+        writes = 0.0 if verdict.writes is None else verdict.writes.rate * usage.write_units / found.write_units
+        reads = 0.0
+        if verdict.reads is not None:
+            # Of too many keys to count, the share of the reads is taken to be that of the writes.
+            share = usage.write_units / found.write_units
+            if usage.read_units is not None:
+                share = usage.read_units / found.read_units
+            reads = verdict.reads.rate * share
+        shards = shards_for(read_units=reads, write_units=writes).shards
+        if shards != 1:
+            hot[usage.key] = shards
+    if not are_few([_carrier(key) for key in hot], found.distinct):
+        return None
+    known = {_carrier(key): n for key, n in hot.items() if n is not None}
+    return PerKey(known, tuple(by)) if len(known) == len(hot) else None
+
+
+def _carrier(key: Key) -> str | bytes:
+    """Return a key that can have a suffix: a number, and the parts of a composite key, as text."""
+    if len(key) == 1 and isinstance(key[0], bytes):
+        return key[0]
+    return key_text(key)
+
+
+def _form(key: str | bytes | None) -> dict[str, str] | None:
+    if key is None:
+        return None
+    return {"S": key} if isinstance(key, str) else {"B": base64.b64encode(key).decode()}
