@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Self, TypedDict
+from zlib import crc32
 
 import orjson
 
@@ -24,7 +25,6 @@ RATE = 100.0
 """Units a second, of reads and of writes, unless the caller says otherwise: the table serves others meanwhile."""
 _VERSION = 1
 _KEEP_SECONDS = 1.0
-_MOST_SEGMENTS = 1_000_000  # of a Scan (API reference)
 
 
 class Passes(Generic[R]):
@@ -127,7 +127,8 @@ async def run_async(runner: AsyncRunner, passes: Passes[R]) -> R:
 class _Journal:
     """Where the segments of a pass go on, on disk: one JSON document, replaced atomically once a second.
 
-    ``header`` is what must be the same when it is resumed, and ``what`` the name of its kind.
+    ``header`` is what must be the same when it is resumed, and ``what`` the name of its kind. The last member is a
+    checksum of the others: a damaged position would be another place of the table, and what lies between be left out.
     """
 
     def __init__(
@@ -169,20 +170,19 @@ class _Journal:
 
     def _write(self) -> None:
         places = {str(segment): last for segment, last in self.positions.items()}
-        self._file.replace([encode({**self._header, "segments": self.segments, "positions": places}), b"\n"])
+        document = encode({**self._header, "segments": self.segments, "positions": places})
+        self._file.replace([_with_checksum(document)])
         self._kept = self._clock()
 
     def _restore(self, content: bytes) -> None:
         if not content:
             return
-        try:
-            kept = orjson.loads(content)
-        except ValueError:
-            kept = None
-        if not isinstance(kept, dict) or kept.get(f"shardkit_{self._what}") != _VERSION or not _is_whole(kept):
+        document = content[: -len(_with_checksum(b"}"))] + b"}"
+        kept = orjson.loads(document) if content == _with_checksum(document) else {}
+        if kept.get(f"shardkit_{self._what}") != _VERSION:
             raise ConfigurationError(
-                f"journal: {str(self._file.path)!r} is not the journal of a {self._what} that this version of "
-                "shardkit can read, and is left unchanged; give another path"
+                f"journal: {str(self._file.path)!r} is damaged, or not the journal of a {self._what} that this version "
+                f"of shardkit can read, and is left unchanged; give another path, and the {self._what} begins anew"
             )
         header = orjson.loads(encode(self._header))
         changed = [name for name, value in header.items() if kept.get(name) != value]
@@ -195,13 +195,5 @@ class _Journal:
         self.positions = {int(segment): last for segment, last in kept["positions"].items()}
 
 
-def _is_whole(kept: Mapping[str, Any]) -> bool:
-    """Return whether a journal has its segments, and no position of others."""
-    segments, positions = kept.get("segments"), kept.get("positions")
-    return (
-        type(segments) is int
-        and 0 < segments <= _MOST_SEGMENTS
-        and isinstance(positions, dict)
-        and all(segment.isdecimal() and int(segment) < segments for segment in positions)
-        and all(last is None or isinstance(last, dict) for last in positions.values())
-    )
+def _with_checksum(document: bytes) -> bytes:
+    return b'%b,"crc32":"%08x"}\n' % (document[:-1], crc32(document))
