@@ -42,7 +42,6 @@ from tests.support import engines
 __all__ = ["MEASURES", "Bench", "main"]
 
 PAGE = DOCS / "reference" / "figures.md"
-SIMULATED = DOCS / "simulated-loads.md"
 
 
 class Bench(StrEnum):
@@ -149,7 +148,7 @@ class _Measured:
             DRAWN[bench][1](points)
         if self.runs:
             table = simulate.section(_TITLES[Bench.simulate], self.runs).markdown()
-            report.write_docs(SIMULATED, {"simulate": f"{table}\n\n{report.machine()}"})
+            report.write_docs(PAGE, {"simulate": f"{table}\n\n{report.machine()}"})
             draw_runs(self.runs)
 
 
