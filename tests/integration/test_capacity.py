@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NUMBERS = 1000
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sizes-and-units.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sizes-and-units.md"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 
-# Where engines are known to part from the rules: rows of the table in docs/sizes-and-units.md.
+# Where engines are known to part from the rules: rows of the table in docs/reference/sizes-and-units.md.
 EMPTY_QUERY = "a Query that finds nothing"
 MISSING_GET = "BatchGetItem of a key that has no item"
 MISSING_DELETE = "BatchWriteItem that deletes what is not there"

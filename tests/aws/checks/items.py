@@ -121,7 +121,9 @@ def transactions(run: Run) -> str:
     return f"added once; cancelled with {codes[-1]}"
 
 
-@check("A transaction doubles the units of the table, and not those of indexes", "sizes-and-units", write_units=8)
+@check(
+    "A transaction doubles the units of the table, and not those of indexes", "reference/sizes-and-units", write_units=8
+)
 def transaction_units(run: Run) -> str:
     names = ("a", "b", "c")
     table = run.table(types=dict.fromkeys(names, "S"), GlobalSecondaryIndexes=[index(f"by-{n}", n) for n in names])

@@ -47,7 +47,7 @@ def large_pages(run: Run) -> str:
 
 
 @check(
-    "Each operation on a table with seven indexes consumes what the rules say", "sizes-and-units",
+    "Each operation on a table with seven indexes consumes what the rules say", "reference/sizes-and-units",
     minutes=3, write_units=40_000, read_units=20_000,
 )  # fmt: skip
 def units(run: Run) -> str:
