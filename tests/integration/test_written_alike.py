@@ -40,7 +40,7 @@ def test_one_token_is_one_transaction(engine_resource: DynamoDBServiceResource) 
 
 
 def test_with_locate_a_repeated_token_is_refused(engine_resource: DynamoDBServiceResource) -> None:
-    """As docs/transactions.md says: the item is now there, so the second transaction is another one."""
+    """As docs/reference/operations.md says: the item is now there, so the second transaction is another one."""
     located = ShardedTable(make_table(engine_resource, sort_key=("sk", "N")), RandomSuffix(5, locate=True))
     put: list[Any] = [{"Put": {"Item": {"pk": "k", "sk": 1}}}]
     located.transact_write_items(TransactItems=put, ClientRequestToken="four")

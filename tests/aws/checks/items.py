@@ -97,7 +97,7 @@ class _Heard(logging.Handler):
 
 
 @check(
-    "A transaction is atomic over shards, is done once for one token, and says why it was cancelled", "transactions",
+    "A transaction is atomic over shards, is done once for one token, and says why it was cancelled", "operations",
     write_units=80, read_units=20,
 )  # fmt: skip
 def transactions(run: Run) -> str:
