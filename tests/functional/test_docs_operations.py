@@ -126,8 +126,9 @@ def test_keywords_of_parts(operation: str, kinds: set[str], resource: DynamoDBSe
 
 def test_errors() -> None:
     public = [(name, getattr(shardkit, name)) for name in shardkit.__all__]
-    raised = sorted(name for name, value in public if isinstance(value, type) and issubclass(value, ShardkitError))
+    raised = sorted(name for name, value in public if isinstance(value, type) and issubclass(value, BaseException))
     assert first_names("Errors", "errors") == raised
+    assert all(what and what_to_do for _, what, what_to_do, _ in rows("Errors", "errors"))
     assert set(errors.__all__) <= set(raised)
     for name in errors.__all__:
         assert issubclass(getattr(errors, name), ShardkitError)
