@@ -82,7 +82,8 @@ def import_items(
     Cost: AWS bills ImportTable by uncompressed bytes, and StartBulkPutItems by the bytes that it puts. Requests:
         GetObject, HeadObject, one ListObjectsV2 per 1,000 objects, DescribeTable, a listing of earlier imports, the
         start; then one every 20 seconds.
-    IAM: the policy ``Importer`` in docs/iam.md; the import reads S3 and writes its log with the caller's permissions.
+    IAM: the policy ``Importer`` in docs/reference/iam.md; the import reads S3 and writes its log with the caller's
+    permissions.
     Source: API reference, ImportTable and StartBulkPutItems.
     """
     folder = S3Folder.of(where, "where")

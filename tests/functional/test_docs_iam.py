@@ -1,4 +1,4 @@
-"""docs/iam.md: its policies allow what shardkit sends, as it was recorded, and no action that it does not need."""
+"""docs/reference/iam.md: its policies allow what shardkit sends, as recorded, and no action that it does not need."""
 
 from __future__ import annotations
 
@@ -140,9 +140,11 @@ def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
 
 
 def test_services_are_kept_from_the_map(resource: DynamoDBServiceResource) -> None:
-    """The statement of docs/threat-model.md has what an admin sends, and each action that writes an item."""
+    """The statement of docs/reference/threat-model.md has what an admin sends, and each action that writes an item."""
     (block,) = [
-        one for one in FENCE.finditer((DOCS / "threat-model.md").read_text("utf-8")) if one["language"] == "json"
+        one
+        for one in FENCE.finditer((DOCS / "reference" / "threat-model.md").read_text("utf-8"))
+        if one["language"] == "json"
     ]
     statement = json.loads(block["text"])
     assert (statement["Effect"], statement["Resource"]) == ("Deny", TABLE)

@@ -1,4 +1,4 @@
-"""The policies of docs/iam.md, what they allow, and the calls that each is for.
+"""The policies of docs/reference/iam.md, what they allow, and the calls that each is for.
 
 The evaluator knows what these policies use: actions, resources, and `ForAllValues` over `dynamodb:LeadingKeys`.
 """
@@ -31,7 +31,7 @@ from shardkit.parts import PartConfig, write_part
 from tests.support.recorder import answering
 from tests.support.wire import Body
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "iam.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "iam.md").read_text(encoding="utf-8")
 POLICIES = {
     policy["Statement"][0]["Sid"]: policy
     for policy in (

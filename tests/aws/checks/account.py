@@ -80,8 +80,8 @@ def wrong_clock(minutes: int) -> Iterator[None]:
         yield
 
 
-@check("The policies of the IAM page are enough for their calls, and no action of them can be left out", "iam",
-       minutes=4, write_units=2_000, read_units=2_000)  # fmt: skip
+@check("The policies of the IAM page are enough for their calls, and no action of them can be left out",
+       "reference/iam", minutes=4, write_units=2_000, read_units=2_000)  # fmt: skip
 def iam(run: Run) -> str:
     tables = [_user_orders(run) for _ in STRATEGIES]
     for role in CALLS:
