@@ -34,7 +34,7 @@ MODULES = (
     "shardkit.testing",
     "shardkit.timeseries",
 )
-"""What docs/policy.md calls public, and the types of docs/reference/typing.md. A name is on the page of its first module."""
+"""What docs/policy.md calls public, and the types of docs/reference/typing.md; on the page of the first module."""
 
 _SECTION = re.compile(r"(Example|Args|Attributes|Raises|Returns|Warns|Cost|IAM|Source|Memory):(?: (.+))?$")
 _FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns"}
