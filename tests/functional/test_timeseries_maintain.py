@@ -61,7 +61,7 @@ def test_from_creation_to_deletion(resource: DynamoDBServiceResource, boto3_sess
     done = [(step.action, step.table) for step in report.done]
     assert report.done[-1].what.endswith(" of 2014-07-01 to 2014-08-01")
     # The page names every permission that this takes.
-    page = (DOCS / "timeseries.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "timeseries.md").read_text(encoding="utf-8")
     assert {name for name, _ in (*sent.requests, *also_sent.requests)} == set(
         re.findall(
             r"`(?:dynamodb:)?([A-Z][a-z]+[A-Z]\w+)`", page[page.index("Permissions:") : page.index("Every step")]
