@@ -166,7 +166,7 @@ def test_what_is_refused(pages: Table) -> None:
     assert pages.scan()["Count"] == 0
 
 
-# -- update_item(ADD) without a counter: what docs/counters.md says ----------------------------------------------------
+# -- update_item(ADD) without a counter: what docs/reference/counters.md says ------------------------------------------
 
 ADD: dict[str, Any] = {"UpdateExpression": "ADD Hits :n", "ExpressionAttributeValues": {":n": 1}}
 
