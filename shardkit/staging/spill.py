@@ -23,6 +23,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from struct import Struct
 from typing import IO, Any, Self
+from zlib import crc32
 
 from shardkit.bulk.locked_file import sync_folder
 from shardkit.bulk.sources.base import BadRecord, Record
@@ -40,6 +41,7 @@ MOST_FAILURES = 100
 
 _ENTRY = Struct(">16sIH")
 _STEP = 4096
+_PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Spilled:
         source_bytes: Its bytes in the source.
         kept: How many entries the runs have.
         size: The bytes of the file that holds the runs.
+        crc32: Their checksum.
         failures: The first items that failed: place, error code and reason.
     """
 
@@ -70,6 +73,7 @@ class Spilled:
     raw_bytes: int = 0
     write_units: int = 0
     size: int = 0
+    crc32: int = 0
     runs: list[Run] = field(default_factory=list)
     failures: list[tuple[str | int, str, str]] = field(default_factory=list)
 
@@ -107,7 +111,7 @@ def spill(
             tell(count)
         if kept:
             file.add(kept, spilled)
-    spilled.size = file.size
+    spilled.size, spilled.crc32 = file.size, file.crc32
     return spilled
 
 
@@ -157,7 +161,7 @@ class SpillFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        self.size = 0
+        self.size = self.crc32 = 0
 
     def __enter__(self) -> Self:
         if self._path is not None:
@@ -203,10 +207,25 @@ class SpillFile:
         self.size += len(content)
         if self._file is None or self._path is None:
             return
+        self.crc32 = crc32(content, self.crc32)
         left = memoryview(content)
         with writing(self._path):
             while left:
                 left = left[self._file.write(left) :]
+
+
+def is_whole(path: Path, spilled: Spilled) -> bool:
+    """Return whether a file holds what was spilled.
+
+    Cost: reads all of it.
+    """
+    if not path.is_file() or path.stat().st_size != spilled.size:
+        return False
+    checksum = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            checksum = crc32(piece, checksum)
+    return checksum == spilled.crc32
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from shardkit.bulk.locked_file import LockedFile, check_locks
 from shardkit.errors import ConfigurationError
 from shardkit.staging.manifest import StagedObject
 from shardkit.staging.shuffle import Spills, Written
-from shardkit.staging.spill import Run, Spilled, writing
+from shardkit.staging.spill import Run, Spilled, is_whole, writing
 
 _JOURNAL = "stage.journal"
 
@@ -96,16 +96,12 @@ class WorkFolder:
             records = [header]
         for record in records:
             self._take(record)
-        self.sections = {number: one for number, one in self.sections.items() if self._is_whole(number, one)}
+        self.sections = {number: one for number, one in self.sections.items() if is_whole(self.spill(number), one)}
         for path in self.path.iterdir():
             if path.name != _JOURNAL and path not in map(self.spill, self.sections):
                 path.unlink()
         with writing(self._file.path):
             self._file.replace(map(_line, records))  # without what is torn at its end
-
-    def _is_whole(self, number: int, spilled: Spilled) -> bool:
-        path = self.spill(number)
-        return path.is_file() and path.stat().st_size == spilled.size
 
     def _add(self, record: dict[str, Any]) -> None:
         line = _line(record)

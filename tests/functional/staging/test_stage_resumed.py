@@ -122,11 +122,13 @@ def test_killed_again_and_again(
     check(s3, temporary)
 
 
-@pytest.mark.parametrize("torn", ["spill cut", "spill missing", "journal cut", "journal garbage", "unfinished"])
+@pytest.mark.parametrize(
+    "torn", ["spill cut", "spill missing", "spill changed", "journal cut", "journal garbage", "unfinished"]
+)
 def test_torn_files(
     orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, torn: str
 ) -> None:
-    """After lost power: what is not whole is made again."""
+    """After lost power, or on a bad disk: what is not whole is made again."""
     with monkeypatch.context() as patched:
         patched.setattr(shuffle, "read_slots", stopped)
         with pytest.raises(Killed):
@@ -137,6 +139,10 @@ def test_torn_files(
         os.truncate(spill, spill.stat().st_size - 1)
     elif torn == "spill missing":
         spill.unlink()
+    elif torn == "spill changed":
+        content = bytearray(spill.read_bytes())
+        content[content.index(b"A2") + 1] ^= 1  # of a key
+        spill.write_bytes(content)
     elif torn == "journal cut":
         os.truncate(journal, journal.stat().st_size - 7)
     elif torn == "journal garbage":
@@ -146,7 +152,7 @@ def test_torn_files(
         (folder / "00002.4711").write_bytes(b"x")
     seen = run(orders, s3, tmp_path)
     check(s3, temporary)
-    again = torn in {"spill cut", "spill missing", "journal cut"}
+    again = torn in {"spill cut", "spill missing", "spill changed", "journal cut"}
     assert sum(one.phase == "read" for one in seen) == again
 
 
