@@ -34,6 +34,9 @@ class DeadLetters:
     A file that exists is continued: letters of other loads stay, and so do those of this load (by its id) whose places
     are ``done``. The items of the others are sent again, so their letters are removed.
 
+    Attributes:
+        kept: The letters of this load that stay.
+
     Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
     """
 
@@ -53,7 +56,13 @@ class DeadLetters:
             return done is None or letter["load"] != load or done(Place(*letter["at"]))
 
         try:
-            if not all(letter is not None and keep(letter) for _, letter in _letters(file.path)):
+            self.kept, whole = 0, True
+            for _, letter in _letters(file.path):
+                if letter is None or not keep(letter):
+                    whole = False
+                else:
+                    self.kept += letter["load"] == load
+            if not whole:
                 file.replace(line for line, letter in _letters(file.path) if letter is not None and keep(letter))
         except BaseException:
             file.close()
@@ -129,7 +138,19 @@ def _letter(line: bytes) -> dict[str, Any] | None:
         letter = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return letter if isinstance(letter, dict) and letter.keys() >= {"reason", "load", "at"} else None
+    return letter if isinstance(letter, dict) and _is_letter(letter) else None
+
+
+def _is_letter(letter: Mapping[str, Any]) -> bool:
+    at = letter.get("at")
+    return (
+        (isinstance(letter.get("Item"), dict) or isinstance(letter.get("text"), str))
+        and isinstance(letter.get("reason"), str)
+        and isinstance(letter.get("load"), str)
+        and isinstance(at, list)
+        and len(at) in {0, 2}
+        and all(type(number) is int and number >= 0 for number in at)
+    )
 
 
 def _is_torn(line: bytes) -> bool:

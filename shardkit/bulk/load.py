@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections import deque
@@ -36,6 +37,7 @@ Progress = Callable[[BulkReport], object]
 Path = str | os.PathLike[str]
 
 _MOST_PROCESSES = 256
+_log = logging.getLogger("shardkit")
 
 
 class LoadOptions(TypedDict, total=False):
@@ -338,6 +340,14 @@ class SourceLoad:
                 self._files.close()
                 raise
             self._files.callback(self._letters.close)
+            if self._journal is not None and self._letters.kept < self._journal.failed:
+                _log.warning(
+                    "dead_letters: %r has %s of the %s items that failed before, by the journal; the others are not "
+                    "sent again: look for their letters where they were moved, or load these items again",
+                    os.fspath(path),
+                    self._letters.kept,
+                    self._journal.failed,
+                )
 
     def watch(self, client: Any) -> None:
         """If the pace is a share of a budget, which may end, let each request be checked just before it goes."""

@@ -130,6 +130,23 @@ def test_at_the_very_end(orders: ShardedTable, table: Table, tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["journal"]  # noqa: PTH208 - names
 
 
+def test_dead_letters_that_are_gone(
+    orders: ShardedTable, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cut by another program, or moved: the journal's load does not send their items again, and says so."""
+    options: dict[str, Any] = {
+        "journal": tmp_path / "journal",
+        "dead_letters": tmp_path / "dead",
+        "on_error": "collect",
+    }
+    assert bulk_load(orders, ITEMS[:80], **options).failed == 20
+    lines = options["dead_letters"].read_bytes().splitlines(keepends=True)
+    options["dead_letters"].write_bytes(b"".join(lines[:7]) + lines[7][:50])
+    caplog.clear()
+    assert bulk_load(orders, ITEMS[:80], **options).failed_before == 20
+    assert "dead' has 7 of the 20 items that failed before" in caplog.text
+
+
 Invoke = Callable[..., Any]
 
 

@@ -128,8 +128,11 @@ def test_a_letter_that_was_torn(tmp_path_factory: pytest.TempPathFactory, kept: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"Date,OrderId\n", b"Date", b"{}", b'{"Item":{}}\n', b"[]\n", b'{"reason":"","load":"","at":[]}\nx\n']
-)
+    "content",
+    [b"Date,OrderId\n", b"Date", b"{}", b'{"Item":{}}\n', b"[]\n",
+        b'{"Item":{},"reason":"","load":"","at":[]}\nx\n', b'{"Jtem":{},"reason":"","load":"","at":[0,1]}\n',
+        b'{"Item":{},"reason":"","load":"4f0c","at":[0.1]}\n']
+)  # fmt: skip
 @pytest.mark.parametrize("done", [None, lambda _: False])
 def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes, done: Any) -> None:
     path.write_bytes(content)
