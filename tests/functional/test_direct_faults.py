@@ -31,7 +31,7 @@ Fault = Literal[
     "none", "bytes", "chunked", "close behind", "more behind",
     "drop", "reset", "500", "throttle",
     "drop after", "reset after", "cut after", "long after", "short after", "garbage after", "page after", "500 after",
-    "504 after", "checksum after", "silent after",
+    "504 after", "checksum after", "no number after", "silent after",
 ]  # fmt: skip
 """What the server does with a request; ``after``: it carries it out, and the answer does not arrive."""
 FAULTS = get_args(Fault)
@@ -113,6 +113,7 @@ def _answers(body: bytes) -> dict[Fault, list[Part]]:
         "500 after": [http(_FAILED, status=b"500 Internal Server Error")],
         "504 after": [http(b"<html>", status=b"504 Gateway Timeout")],
         "checksum after": [whole.replace(b"crc32: ", b"crc32: 1")],
+        "no number after": [whole.replace(b"crc32: ", b"crc32: x")],
         "silent after": ["nothing"],
     }
 
@@ -255,7 +256,7 @@ def test_a_write_whose_answer_is_lost_is_not_repeated(make: Any, sent: str) -> N
             way.service.faults = ["garbage after"] * 80  # for all attempts on all shards
             with suppress(BotoCoreError, ClientError):
                 way.run(way.table.query(KeyConditionExpression=Key("Date").eq("2014-07-09")))
-        lost: list[Fault] = ["drop after", "page after", "504 after", "checksum after"]
+        lost: list[Fault] = ["drop after", "page after", "504 after", "checksum after", "no number after"]
         for number, (fault, write) in enumerate(product(lost, WRITES)):
             key = {**KEY, "Id": f"{number}"}
             way.service.faults = [fault]
