@@ -23,6 +23,7 @@ from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
+from shardkit.core.checksum import with_checksum, without_checksum
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.parts.files import PartFiles, PartFilesError
 from shardkit.parts.report import KEPT_FAILURES, PartReport
@@ -196,10 +197,10 @@ class PartConfig:
         }
         kept = files.read(_HEADER)
         if kept is None:
-            files.write(_HEADER, orjson.dumps({**header, "load_id": load_id}))
+            files.write(_HEADER, with_checksum(orjson.dumps({**header, "load_id": load_id})))
             return load_id
         try:
-            then = orjson.loads(kept)
+            then = orjson.loads(without_checksum(kept))
             begun = text_of(then.pop("load_id"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
@@ -274,7 +275,7 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
         report = _ended(_written(batches, config, begun))
         # A failed item that no file has must be written again.
         if done is not None and report.error is None and (report.report.failed == 0 or report.dead_letters is not None):
-            done.write(name, report.to_json())
+            done.write(name, with_checksum(report.to_json()))
     except PartFilesError as error:
         report = _ended(report, error=error)
     return report
@@ -286,8 +287,8 @@ def _ended(report: PartReport, **changes: Any) -> PartReport:
 
 def _kept(text: bytes, begun: PartReport, where: str) -> PartReport:
     try:
-        return replace(PartReport.from_json(text), resumed=True)
-    except ConfigurationError as error:
+        return replace(PartReport.from_json(without_checksum(text)), resumed=True)
+    except ValueError as error:
         # No error of the task: the engine would try again in vain.
         problem = ConfigurationError(f"checkpoint: {where} is damaged ({error}); delete it to write the part again")
         return _ended(begun, error=problem)

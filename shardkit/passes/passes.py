@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Self, TypedDict
-from zlib import crc32
 
 import orjson
 
 from shardkit.bulk.locked_file import LockedFile, check_path
 from shardkit.core.checks import check_option_names, check_progress
+from shardkit.core.checksum import with_checksum, without_checksum
 from shardkit.core.machine import Machine
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.values import WireItem
@@ -171,14 +171,16 @@ class _Journal:
     def _write(self) -> None:
         places = {str(segment): last for segment, last in self.positions.items()}
         document = encode({**self._header, "segments": self.segments, "positions": places})
-        self._file.replace([_with_checksum(document)])
+        self._file.replace([with_checksum(document)])
         self._kept = self._clock()
 
     def _restore(self, content: bytes) -> None:
         if not content:
             return
-        document = content[: -len(_with_checksum(b"}"))] + b"}"
-        kept = orjson.loads(document) if content == _with_checksum(document) else {}
+        try:
+            kept = orjson.loads(without_checksum(content))
+        except ValueError:
+            kept = {}
         if kept.get(f"shardkit_{self._what}") != _VERSION:
             raise ConfigurationError(
                 f"journal: {str(self._file.path)!r} is damaged, or not the journal of a {self._what} that this version "
@@ -193,7 +195,3 @@ class _Journal:
             )
         self.segments = kept["segments"]
         self.positions = {int(segment): last for segment, last in kept["positions"].items()}
-
-
-def _with_checksum(document: bytes) -> bytes:
-    return b'%b,"crc32":"%08x"}\n' % (document[:-1], crc32(document))

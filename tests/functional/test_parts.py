@@ -213,6 +213,19 @@ def test_a_damaged_report_in_a_checkpoint_stops_the_part(config: Made, tmp_path:
     assert (merge([report]).seconds > 0, merge([report]).at_once) == (True, 1)
 
 
+def test_a_changed_byte_in_a_checkpoint_stops_the_write(config: Made, tmp_path: Path) -> None:
+    """Another load_id would draw other shards for the items that are there; another count hides items that failed."""
+    ready = config(checkpoint=tmp_path)
+    write_part(rows(1), ready, part=0)
+    header, report = tmp_path / "write.json", tmp_path / "part-00000.json"
+    assert ready.load_id is not None
+    header.write_bytes(header.read_bytes().replace(ready.load_id.encode(), ready.load_id[:-1].encode() + b"x"))
+    with pytest.raises(ConfigurationError, match=r"write.json that is not a write's \(.*checksum"):
+        config(checkpoint=tmp_path)
+    report.write_bytes(report.read_bytes().replace(b'"failed":0', b'"failed":1'))
+    assert "is damaged (its checksum" in str(write_part(rows(1), ready, part=0).error)
+
+
 def test_attempts_with_one_process_id_do_not_share_a_file(config: Made, client: Any, tmp_path: Path) -> None:
     """As in two containers that share a folder: the second attempt is done while the first one writes its report."""
     ready = config(checkpoint=tmp_path)
