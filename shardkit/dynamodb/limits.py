@@ -24,13 +24,18 @@ _FAR = re.compile(rb"E[+-]\d{3}").search
 def check_limits(item: WireItem, body: bytes, keys: Sequence[KeySchema]) -> None:
     """Raise for what DynamoDB refuses; ``body`` is the item's JSON, ``keys`` are those of the table and its indexes."""
     if len(body) > _SORT_KEY_BYTES:
-        for schema in keys:
-            _check_key(item, schema.partition, _PARTITION_KEY_BYTES)
-            _check_key(item, schema.sort, _SORT_KEY_BYTES)
+        check_keys(item, keys)
     if body.count(b"{") > _LEVELS or b'"":' in body or len(body) > _NAME_BYTES or _FAR(body):
         _check_names(item)
         for name, value in item.items():
             _check_value(name, value, 1)
+
+
+def check_keys(item: WireItem, keys: Sequence[KeySchema]) -> None:
+    """Raise for a key that is too long."""
+    for schema in keys:
+        _check_key(item, schema.partition, _PARTITION_KEY_BYTES)
+        _check_key(item, schema.sort, _SORT_KEY_BYTES)
 
 
 def _check_key(item: WireItem, names: Sequence[str], most: int) -> None:

@@ -7,6 +7,10 @@
 3. *Remove*: after the transaction's answer, the frozen item is deleted, if it still has the token. In one transaction
    with the copy, a reader of both places could miss the item: reads are not isolated from transactions.
 
+An item that is too large for its new home, or for the mark beside it, is *thawed* when its copy is refused: it stays at
+its old home, where writers reach it. A transaction takes the mark away, under the check that nothing is at the new
+home. A late copy finds another mark, or none; after a late freeze it finds its own, and is refused as the first was.
+
 Each step can be repeated, by anybody and late. With a stream on the table, the token says so, and the copy carries it
 until the old item is gone: a reader of the stream tells the copy from a new item by it.
 """
@@ -17,7 +21,7 @@ from typing import Any
 
 from shardkit.core.machine import Program
 from shardkit.dynamodb.decode import from_wire_item
-from shardkit.dynamodb.service_errors import cancellation_reasons
+from shardkit.dynamodb.service_errors import cancellation_reasons, code_of, refused_parts
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.errors import AmbiguousItemError, brief
 from shardkit.migrate.marks import COPY_MARKED, MARK, STUB, Homes, Moving, unmarked
@@ -53,14 +57,50 @@ def freeze(send: Sending, homes: Homes, token: str, *, streamed: bool = False) -
 
 
 def finish(moving: Moving, send: Sending, homes: Homes, frozen: WireItem) -> Program[None]:
-    """Copy a frozen item to its new home and remove it from the old one, if nobody has done so."""
+    """Copy a frozen item to its new home and remove it from the old one, if nobody has done so.
+
+    If the copy is too large (:func:`is_too_large`), the item is thawed, and the error is raised.
+    """
     mark = frozen[MARK]
     marked = mark["S"].endswith(COPY_MARKED)
     copy = {**(frozen if marked else unmarked(frozen)), **homes.new}
-    if (yield from _copied(moving, send, homes, mark, copy)):
+    try:
+        copied = yield from _copied(moving, send, homes, mark, copy)
+    except Exception as error:
+        if is_too_large(error):
+            yield from _thaw(moving, send, homes, mark)
+        raise
+    if copied:
         yield from _remove_if(send, homes.old, mark)
         if marked:
             yield from unmark(send, homes, mark)
+
+
+def is_too_large(error: Exception) -> bool:
+    """Return whether the service refused a copy for what it is: it would refuse the same copy again."""
+    return code_of(error) == "ValidationException" or "ValidationError" in refused_parts(error)
+
+
+def _thaw(moving: Moving, send: Sending, homes: Homes, mark: WireValue) -> Program[None]:
+    update = {
+        "TableName": send.table,
+        "Key": homes.old,
+        "UpdateExpression": "REMOVE #m",
+        "ConditionExpression": "#m = :t",
+        "ExpressionAttributeNames": _NAME,
+        "ExpressionAttributeValues": {":t": mark},
+    }
+    check = {
+        "TableName": send.table,
+        "Key": homes.new,
+        "ConditionExpression": "attribute_not_exists(#k)",
+        "ExpressionAttributeNames": {"#k": moving.partition_key},
+    }
+    try:
+        yield from send("TransactWriteItems", {"TransactItems": [{"Update": update}, {"ConditionCheck": check}]})
+    except Exception as error:
+        if _FAILED not in refused_parts(error):
+            raise  # else somebody has thawed it, or has copied it nevertheless
 
 
 def unmark(send: Sending, homes: Homes, mark: WireValue) -> Program[None]:

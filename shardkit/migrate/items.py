@@ -19,7 +19,7 @@ from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.expressions.rewrite import and_condition, project, refuse_attributes
 from shardkit.errors import StageError, UnsupportedExpressionError
-from shardkit.migrate.freeze import finish
+from shardkit.migrate.freeze import finish, is_too_large
 from shardkit.migrate.marks import MARK, STUB, Homes, Moving, State, is_frozen, state_at_old_home
 from shardkit.migrate.sending import Sending, failed_condition, item_there
 from shardkit.sharding import items
@@ -199,10 +199,14 @@ def old_home(send: Sending, homes: Homes) -> Program[State]:
 
 
 def finish_frozen(moving: Moving, send: Sending, homes: Homes) -> Program[None]:
-    """Finish the move of the item that is frozen at its old home, if it still is."""
+    """Finish the move of the item that is frozen at its old home, if it still is; or thaw it, if it cannot move."""
     response = yield from send("GetItem", {"Key": homes.old, "ConsistentRead": True})
     if is_frozen(response.get("Item", {})):
-        yield from finish(moving, send, homes, response["Item"])
+        try:
+            yield from finish(moving, send, homes, response["Item"])
+        except Exception as error:
+            if not is_too_large(error):
+                raise
 
 
 def put_stub(send: Sending, homes: Homes) -> Program[bool]:

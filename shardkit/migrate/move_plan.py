@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Unpack
 
 from shardkit.bulk.pacing import WriteRate
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
-from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
+from shardkit.dynamodb.limits import check_keys
+from shardkit.dynamodb.schema import indexes_of
+from shardkit.dynamodb.sizes import ITEM_BYTES, item_size, sized
 from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
@@ -76,7 +78,7 @@ class MovePlan(PassReport):
         moving: The items that would move.
         stubs: The stubs of a move that has begun; they would be deleted.
         ambiguous: The items whose stored key the move cannot tell from a shard of another key.
-        too_large: The items that are too large for the mark and the suffix.
+        too_large: The items that are too large for the mark and the suffix, or whose key is too long for the suffix.
         failed: Both together.
         failures: The stored primary keys of the first ten of them, each with the reason.
         refused_indexes: The indexes that cannot be read from stage ``"guard"`` to ``"move"``: those of nothing but keys
@@ -129,6 +131,9 @@ class Planning(TablePass[MovePlan]):
         self._streamed = has_stream(description)
         self._mark: WireValue = {"S": "0" * 32 + COPY_MARKED * self._streamed}
         self._estimator = CapacityEstimator(description)
+        indexes = indexes_of(description, moving.keys)
+        self._local = [index for index in indexes if index.local]
+        self._keys = [moving.keys, *(index.keys for index in indexes)]
         self._index_units: dict[str, float] = {}
         self._rate = WriteRate.of(options.get("write_units"), description)
         self._read_rate = options.get("read_units")
@@ -170,15 +175,16 @@ class Planning(TablePass[MovePlan]):
             self._add(self._estimator.delete_item(stored))
             return
         marked = {**stored, MARK: stored.get(MARK, self._mark)}
-        if item_size(marked) > ITEM_BYTES:
-            self.count(too_large=1)
-            reason = f"{size:,} bytes; with the mark {item_size(marked):,}, more than DynamoDB's {ITEM_BYTES:,}"
-            self.fail(homes.old, InvalidKeyError(f"{reason}; make the item smaller, or move it yourself"))
-            return
-        self.count(moving=1)
         plain = {**stored, **homes.new}
         plain.pop(MARK, None)
         copy = {**plain, MARK: self._mark} if self._streamed else plain
+        try:
+            self._check_size(stored, marked, copy)
+        except InvalidKeyError as error:
+            self.fail(homes.old, error)
+            self.count(too_large=1)
+            return
+        self.count(moving=1)
         self._add(
             self._estimator.update_item(stored, marked)
             + self._estimator.transact_write_items([ItemChange(None, copy), ItemChange(marked, marked)])
@@ -186,6 +192,21 @@ class Planning(TablePass[MovePlan]):
         )
         if self._streamed:
             self._add(self._estimator.update_item(copy, plain))
+
+    def _check_size(self, stored: WireItem, marked: WireItem, copy: WireItem) -> None:
+        """Raise for an item that the service refuses with the mark, or at its new place."""
+        now, *then = map(self._size, (stored, marked, copy))
+        if max(then) > ITEM_BYTES:
+            raise InvalidKeyError(
+                f"{now:,} bytes; with the mark or the suffix {max(then):,}, more than DynamoDB's {ITEM_BYTES:,}; make "
+                "the item smaller, or move it yourself"
+            )
+        check_keys(copy, self._keys)
+
+    def _size(self, item: WireItem) -> int:
+        """Return the bytes of an item, which its entries in local indexes count into."""
+        image = sized(item)
+        return image.size + sum(entry.size for index in self._local if (entry := index.entry(image)) is not None)
 
     def _add(self, units: TableUnits) -> None:
         for name, index in units.global_indexes.items():

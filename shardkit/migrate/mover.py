@@ -17,8 +17,6 @@ from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.shard_map import is_map_key
 
-_TOKEN_BYTES = 32
-
 
 class Location(Enum):
     """Where a stored item is in a move."""
@@ -131,7 +129,7 @@ class Mover(TablePass[MoveReport]):
             self.count(stubs=1)
             return
         # Also of an item that was frozen when it was read: the answer has all of it, to be copied.
-        there = yield from freeze(send, homes, self._new_token(homes), streamed=self._streamed)
+        there = yield from freeze(send, homes, self._token(), streamed=self._streamed)
         if there is None or is_stub(there):
             return  # deleted, or moved, since it was read
         try:
@@ -140,10 +138,3 @@ class Mover(TablePass[MoveReport]):
             self.count(conflicts=1)
             raise
         self.count(moved=1)
-
-    def _new_token(self, homes: Homes) -> str:
-        # With the mark, the old item is at least as large as the copy. So what is too large is refused here, and not
-        # when it is frozen.
-        name = self._moving.partition_key
-        old, new = (len(next(iter(home[name].values()))) for home in (homes.old, homes.new))
-        return self._token() + "0" * max(0, new - old - _TOKEN_BYTES)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks import moving
-from shardkit import CalculatedSuffix, ShardedTable, Unsharded, migrate
+from shardkit import CalculatedSuffix, Resharding, ShardedTable, Unsharded, migrate
+from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.migrate.marks import MARK
 from tests.support.engines import EngineName
 from tests.support.loading import moved, soon
@@ -52,6 +53,24 @@ def test_what_it_costs(engine_resource: DynamoDBServiceResource) -> None:
     assert plan.table_units == 120.0
     # Beside the items, the first scan may read some of the copies.
     assert 1.5 * 20 * 940 / 4096 - 3 <= report.read_units <= 2 * 20 * 940 / 4096 + 3
+
+
+def test_what_is_too_large_for_its_new_place(engine_resource: DynamoDBServiceResource) -> None:
+    """With a stream the copy is marked too: the mark fits beside the item, and the copy does not. It stays writable."""
+    table = make_table(engine_resource, ("pk", "S"), ("sk", "S"))
+    table.update(StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"})
+    table.reload()
+    item = {"pk": "k", "sk": "s", "x": ""}
+    item["x"] = "x" * (ITEM_BYTES - 60 - item_size(item))
+    table.put_item(Item=item)
+    longer = CalculatedSuffix("sk", 2, separator="#" * 50)
+    orders = ShardedTable(table, Resharding(Unsharded(), longer, stage="move"), max_concurrency=1)
+    assert migrate.plan(orders, read_units=None).too_large == 1
+    report = migrate.move(orders, write_units=None, read_units=None)
+    assert (report.moved, report.failed, report.left) == (0, 1, 1)
+    assert table.scan()["Items"] == [item]
+    orders.update_item(Key={"pk": "k", "sk": "s"}, UpdateExpression="SET x = :x", ExpressionAttributeValues={":x": "x"})
+    assert migrate.move(orders, write_units=None, read_units=None).moved == 1
 
 
 def test_two_movers_beside_a_writer_and_a_reader(engine_resource: DynamoDBServiceResource) -> None:

@@ -77,6 +77,7 @@ class Search:
         conflicts: How many errors an operation may get for requests of items that a transaction has locked. Beyond
             these, such requests wait, as if they were sent again until the transaction has ended.
         late: How many requests may take effect once more, later: those for which ``may_be_late`` is true.
+        too_large: Which items' puts in a transaction may be refused for their size, once in an operation.
         most: The number of states at which the search ends (unfinished).
     """
 
@@ -91,6 +92,7 @@ class Search:
     conflicts: int = 0
     late: int = 0
     may_be_late: Callable[[Request], bool] = lambda _: False
+    too_large: Callable[[WireItem], bool] = lambda _: False
     most: int = 3_000_000
 
 
@@ -112,7 +114,7 @@ class Found:
 
 def search(what: Search) -> Found:
     """Explore all interleavings, breadth first; stop at the first violation."""
-    tables = Tables(what.keys)
+    tables = Tables(what.keys, what.too_large)
     for table, item in what.stored:
         tables.place(table, item)
     while True:
@@ -390,6 +392,9 @@ class _Exploration:
                 return lambda values: self._move(position, node, at, request, run(values))
 
             refused = None if conflict is None else self._move(position, node, at, request, Outcome((), conflict))
+            if not progress and not node.conflicts and (too_large := request.refused()) is not None:
+                answered = Outcome((), too_large)
+                position.steps.append(((), False, False, ending(lambda _, answered=answered: answered), {}, None))  # type: ignore[misc]
             for step in request.steps(progress):
                 if step.eventual and self._what.stale:
                     self._tables.keep_versions()

@@ -289,8 +289,8 @@ class Moves:
         known = names if max_items is None else names[:max_items]
         return Operation(f"query_items, {stage}", program, dict.fromkeys(known, ("GetItem", {})), outcomes)
 
-    def pass_of_mover(self, token: str, *, streamed: bool = False, workers: int = 1) -> Operation:
-        """One pass of the mover over the table."""
+    def pass_of_mover(self, token: str, *, streamed: bool = False, workers: int = 1, fails: bool = False) -> Operation:
+        """One pass of the mover over the table; ``fails``: it may report an item that cannot move."""
 
         def program() -> Program[Mover]:
             moving = self.sharding("move")
@@ -310,7 +310,7 @@ class Moves:
             return mover
 
         def outcomes(result: Any) -> dict[Key, Hashable]:
-            assert not ok(result).report.failures, result.report
+            assert fails or not ok(result).report.failures, result.report
             return {}
 
         return Operation("mover", program, outcomes=outcomes)
@@ -334,8 +334,7 @@ class Moves:
             last=[self.get(stage, name) for stage in ends for name in names],
             invariant=self.invariant(names),
             final=final if options.pop("moved", True) else (lambda _, __: None),
-            may_be_late=may_be_late,
-            **options,
+            **{"may_be_late": may_be_late, **options},
         )
 
     def invariant(self, names: Iterable[Key]) -> Callable[[Mapping[tuple[str, Hashable], WireItem]], str | None]:

@@ -70,11 +70,13 @@ class Tables:
     """The tables' key attributes by name, the places and items so far, and the answers, each once."""
 
     keys: Mapping[str, tuple[str, ...]]
+    too_large: Callable[[WireItem], bool] = lambda _: False
+    """Whether a transaction that puts the item may be refused for its size."""
     places: list[tuple[str, WireItem]] = field(default_factory=list)
     items: list[WireItem] = field(default_factory=lambda: [{}])
     answers: list[Answer] = field(default_factory=list)
     conflicts: Counter[int] = field(default_factory=Counter)
-    """The answers that are conflicts, each once."""
+    """The answers that are conflicts, or refusals of what is too large, each once."""
     versions: bool = False
     """Whether a place's earlier versions are kept, for reads that are eventually consistent."""
     sealed: bool = False
@@ -144,6 +146,10 @@ class Request:
 
     def conflict(self) -> Answered | None:
         """Return the answer if the items are locked; None: the request has to wait."""
+        return None
+
+    def refused(self) -> Answered | None:
+        """Return the answer if what it puts is too large; None: it is not."""
         return None
 
     def late(self, values: Mapping[int, int]) -> dict[int, int]:
@@ -388,6 +394,11 @@ class TransactWrite(Request):
         if any(reason["Code"] != "None" for reason in reasons):
             return Outcome((), self.tables.answer(_cancelled(self.operation, reasons)))
         return Outcome((), tuple(writes) or self.tables.answer({}))
+
+    def refused(self) -> Answered | None:
+        if not any(self.tables.too_large(body.get("Item", {})) for _, body, _ in self._actions):
+            return None
+        return self.tables.conflict(client_error("ValidationException", operation=self.operation))
 
     def _visible(self, left: tuple[tuple[int, int], ...], at: int) -> Outcome:
         rest = left[:at] + left[at + 1 :]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from shardkit.dynamodb.values import WireItem
 from shardkit.migrate import freeze, items
 from tests.support.checker import Process, Search, search
 from tests.support.mutated import Mutant, check_found
@@ -17,8 +19,13 @@ STUB = [M.stub("a"), M.at_new(item("a"))]
 NEW = [M.at_new(item("a"))]
 
 
-def mover(name: str = "mover", *, streamed: bool = False) -> Process:
-    return Process(name, [M.pass_of_mover(name, streamed=streamed)], crashes=True)
+def mover(name: str = "mover", **options: Any) -> Process:
+    return Process(name, [M.pass_of_mover(name, **options)], crashes=True)
+
+
+def too_large(stored: WireItem) -> bool:
+    """A value that is too large beside the suffix of the new home."""
+    return stored.get("v") == {"S": "0"} and "." in stored["pk"]["S"]
 
 
 SEARCHES: dict[str, Callable[[], Search]] = {
@@ -111,6 +118,32 @@ SEARCHES: dict[str, Callable[[], Search]] = {
         stored=LIVE,
         ends=("switch", "move"),
     ),
+    "switch and move, too large to move": lambda: M.search(
+        mover(fails=True),
+        Process("switch", [M.update("switch", "x"), M.get("move")]),
+        Process("move", [M.put("move", "1"), M.get("switch")]),
+        stored=LIVE,
+        too_large=too_large,
+        ends=("switch", "move"),
+    ),
+    "too large to move, two movers": lambda: M.search(
+        mover("first", fails=True),
+        mover("second", fails=True),
+        Process("move", [M.put("move", "1"), M.get("move")]),
+        stored=LIVE,
+        too_large=too_large,
+        ends=("switch", "move"),
+    ),
+    "too large to move, late transactions": lambda: M.search(
+        mover(fails=True),
+        Process("move", [M.put("move", "1"), M.get("move")]),
+        stored=LIVE,
+        too_large=too_large,
+        late=2,
+        # Not a late freeze: a copy of before the thaw would have to be refused again.
+        may_be_late=lambda request: request.operation == "TransactWriteItems",
+        ends=("switch", "move"),
+    ),
     "move and new": lambda: M.search(
         Process("move", [M.put("move", "1"), M.get("move")]),
         Process("new", [M.delete("new"), M.update("new", "x"), M.get("new")]),
@@ -193,6 +226,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a copy keeps its mark": Mutant(
         freeze, "            yield from unmark(send, homes, mark)\n", "            pass\n", ["a table with a stream"]
+    ),
+    "what is too large is thawed although it was copied": Mutant(
+        freeze,
+        '{"TransactItems": [{"Update": update}, {"ConditionCheck": check}]}',
+        '{"TransactItems": [{"Update": update}]}',
+        ["switch and move, too large to move"],
     ),
     # Rule 6, reads:
     "guard does not follow a stub": Mutant(

@@ -44,7 +44,11 @@ def cancelled(*reasons: Any) -> ClientError:
     return ClientError(given, "TransactWriteItems")
 
 
-FINE, UNMET = {"Code": "None"}, {"Code": "ConditionalCheckFailed"}
+FINE, UNMET, TOO_LARGE = ({"Code": code} for code in ("None", "ConditionalCheckFailed", "ValidationError"))
+
+
+def refused() -> ClientError:
+    return ClientError({"Error": {"Code": "ValidationException"}}, "TransactWriteItems")
 
 
 def run(program: Any, answers: Iterable[Any]) -> tuple[list[str], Any]:
@@ -75,6 +79,8 @@ def said(send: Send) -> str:
     assert send.part
     if send.operation == "TransactWriteItems":
         put, check = (next(iter(part.values())) for part in send.params["TransactItems"])
+        if "Item" not in put:
+            return f"thaw {put['Key']['pk']['S']}, check {check['Key']['pk']['S']}"
         return f"copy {put['Item']['pk']['S']}{' marked' * (MARK in put['Item'])}, check {check['Key']['pk']['S']}"
     key = send.params.get("Item") or send.params["Key"]
     stub = " stub" if key.get(MARK) == STUB else ""
@@ -94,6 +100,7 @@ def got(item: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 CONDITION = {"ConditionExpression": "n = :n", "ExpressionAttributeValues": {":n": 5}}
+THAW = f"thaw {OLD}, check {NEW}"
 COPY = f"copy {NEW}, check {OLD}"
 GET, GUARDED, PLAIN = f"GetItem {OLD}, consistently", f"PutItem {OLD} guarded", f"PutItem {NEW}"
 DROP = f"DeleteItem {OLD} guarded"
@@ -120,6 +127,10 @@ DROP = f"DeleteItem {OLD} guarded"
         ("move", [got(FROZEN), got(None), got(None), OK], [GET, GET, GET, PLAIN]),
         ("move", [got(FROZEN), got(FROZEN), conflict(), OK, OK, got(None), OK],
          [GET, GET, COPY, COPY, DROP, GET, PLAIN]),
+        # The item is too large to move: whoever meets it, the move goes back, and the write goes where the item is.
+        ("switch", [got(FROZEN), got(FROZEN), refused(), OK, got(LIVE), OK], [GET, GET, COPY, THAW, GET, GUARDED]),
+        ("move", [got(FROZEN), got(FROZEN), cancelled(TOO_LARGE, FINE), cancelled(UNMET, FINE), got(LIVE), OK],
+         [GET, GET, COPY, THAW, GET, GUARDED]),
     ],
 )  # fmt: skip
 def test_a_write_goes_where_the_item_lives(stage: Any, answers: list[Any], expected: list[str]) -> None:
