@@ -136,7 +136,7 @@ def datetime_of(second: int) -> datetime:
 
 def second_of(name: str, moment: Any) -> int:
     """Return the second of a ``datetime``, which must have a zone."""
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise ConfigurationError(
             f"{name}: must be a datetime with a zone, got {brief(moment)}; give, for example, datetime.now(UTC)"
         )

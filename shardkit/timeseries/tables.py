@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError, PeriodError, brief
@@ -27,13 +27,12 @@ class SeriesTables:
         self.series = series
         self.clock = clock
         self._existing: set[Period] = set()  # shared by threads: changed and copied in one step each
-        self._listed: datetime | None = None
+        self._listed: int | None = None
 
     def existing(self) -> Program[list[Period]]:
         """Return the periods whose tables exist, the oldest first."""
-        now = self.clock()
-        second_of("clock", now)
-        if self._listed is None or abs(now - self._listed) >= timedelta(seconds=LISTED_SECONDS):
+        now = second_of("clock", self.clock())  # two times of one zone differ by what its clocks show
+        if self._listed is None or abs(now - self._listed) >= LISTED_SECONDS:
             before = {*self._existing}
             found = yield from listed(self.series)
             # What other threads have created meanwhile may be missing in the list.

@@ -465,7 +465,7 @@ def test_a_plan_counts_the_suffix_and_local_indexes(more: Any, options: Any) -> 
         "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "v", "KeyType": "RANGE"}],
         "Projection": {"ProjectionType": "ALL"},
     }
-    given = {name: [local] if value == [] else value for name, value in options.items()}
+    given: Any = {name: [local] if value == [] else value for name, value in options.items()}
     longer = moving(new=CalculatedSuffix("sk", 4, separator="#" * 99))
     plan = planned([an_item(1, **more), an_item(2)], strategies=longer, **given)
     assert (plan.too_large, plan.moving) == (1, 1)

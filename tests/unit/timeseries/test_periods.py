@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -154,7 +154,22 @@ def test_other_lengths_are_refused(length: Any) -> None:
         Calendar(length)
 
 
+class _NoOffset(tzinfo):
+    """A zone that does not know its offset: Python takes such a datetime as one without a zone."""
+
+    def utcoffset(self, _: datetime | None, /) -> None:
+        return None
+
+    def dst(self, _: datetime | None, /) -> None:
+        return None
+
+    def tzname(self, _: datetime | None, /) -> None:
+        return None
+
+
 def test_a_moment_needs_a_zone() -> None:
+    with pytest.raises(ConfigurationError, match=r"^now: must be a datetime with a zone"):
+        second_of("now", datetime(2026, 1, 1, tzinfo=_NoOffset()))
     with pytest.raises(ConfigurationError, match=r"^now: must be a datetime with a zone"):
         second_of("now", datetime(2014, 7, 9))  # noqa: DTZ001
 

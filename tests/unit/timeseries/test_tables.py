@@ -2,24 +2,24 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
 
 from shardkit.timeseries.settings import Series
 from shardkit.timeseries.stream import returned
 from shardkit.timeseries.tables import SeriesTables
 from tests.support.series import CLICKS
 
-if TYPE_CHECKING:
-    import pytest
-
 
 def test_threads_lose_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this client created or wrote to is known at once, though other threads take note of other tables."""
     now = datetime(2016, 4, 15, tzinfo=UTC)
     tables = SeriesTables(Series("clicks", "Time", "day", CLICKS), lambda: now)
-    monkeypatch.setattr(tables, "_listed", now)
+    monkeypatch.setattr(tables, "_listed", int(now.timestamp()))
     days = [[tables.series.calendar.at(9_000 + 8 * number + own) for number in range(1200)] for own in range(8)]
 
     together = Barrier(8)
@@ -37,3 +37,20 @@ def test_threads_lose_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert returned(tables.existing()) == sorted(day for own in days for day in own)
+
+
+def test_a_clock_in_local_time() -> None:
+    """An hour later it is 02:00 again, and only half a minute seems to have passed since the tables were listed."""
+    first = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    now = [first]
+    series = Series(name="clicks", at="Time", period="day", schema=CLICKS)
+    tables = SeriesTables(series, lambda: now[0].astimezone(ZoneInfo("Europe/Berlin")))
+    listing: Any = tables.existing()
+    assert next(listing).operation == "ListTables"
+    with pytest.raises(StopIteration):
+        listing.send({"TableNames": []})
+    now[0] = first + timedelta(seconds=30)
+    assert returned(tables.existing()) == []
+    now[0] = first + timedelta(hours=1, seconds=30)
+    later: Any = tables.existing()
+    assert next(later).operation == "ListTables"
