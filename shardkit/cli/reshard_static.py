@@ -105,7 +105,8 @@ class Static(ReshardSteps):
         found = ""
         if others:
             found = (
-                f"{others:,} items are at new places, or have keys that look so, without a stub: {back!r} misses them"
+                f"{others:,} items are at new places, or have keys that look so, without a stub, or are half moved: "
+                f"{back!r} misses them, or cannot write them"
             )
         elif stubs and stage == "guard":
             found = "new items are at new places, because processes have been in stage 'switch': 'old' misses them"

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from shardkit.cli.screen import Line, columns, duration, say, show_table
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
 from shardkit.migrate.between import described
+from shardkit.migrate.migrating import plan_return
 from shardkit.migrate.move_plan import MovePlan, Units
 from shardkit.migrate.mover import MoveReport
 from shardkit.runtime.transports import default_transport
@@ -156,9 +157,9 @@ class ReshardSteps:
         )
 
     def at_new_places(self) -> tuple[int, int]:
-        """Return how many items at new places have a stub, and how many have none, or a key that looks so."""
-        found = plan(self.sharded(replace(self.strategies(), stage="old")), **self.options())
-        return found.stubs, max(0, found.ambiguous - found.stubs)
+        """Return how many stubs there are, and how many items stage ``"guard"`` would not find, or not write."""
+        found = plan_return(self.sharded(self.strategies()), **self.options())
+        return found.stubs, found.ambiguous
 
     def move(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
         """Move and verify; ``left`` says what to do if items are left."""

@@ -151,11 +151,24 @@ def verify(table: Any, **options: Unpack[VerifyOptions]) -> MoveReport:
     return run(runner, verifying(runner, runner.run(movable(runner.programs, "move")), options))
 
 
-def planning(runner: Runner | AsyncRunner, movable: Movable, options: PlanOptions) -> Passes[MovePlan]:
+def plan_return(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
+    """Read a table, strongly consistent, whose processes are to go back to stage ``"guard"`` or ``"old"``.
+
+    The plan's ``ambiguous`` are the items that ``"guard"`` would not find, or not write; ``"old"`` would not find those
+    with stubs either.
+    """
+    runner = runner_of(table)
+    return run(runner, planning(runner, runner.run(movable(runner.programs)), options, returning=True))
+
+
+def planning(
+    runner: Runner | AsyncRunner, movable: Movable, options: PlanOptions, *, returning: bool = False
+) -> Passes[MovePlan]:
+    given = {"begun": movable.stage != "old" and not returning, "returning": returning}
     return Passes(
         runner,
         "plan",
-        lambda given: Planning(movable.moving, movable.description, begun=movable.stage != "old", **given),
+        lambda options: Planning(movable.moving, movable.description, **given, **options),
         options,
         known=PlanOptions,
         kinds=(False,),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
 from shardkit.bulk.pacing import WriteRate
+from shardkit.core.machine import Program
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.limits import check_keys
 from shardkit.dynamodb.schema import indexes_of
@@ -14,9 +15,12 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size, sized
 from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
-from shardkit.migrate.marks import COPY_MARKED, MARK, Moving
+from shardkit.migrate.items import old_home
+from shardkit.migrate.marks import COPY_MARKED, MARK, Homes, Moving, is_frozen
 from shardkit.migrate.mover import Location, key_in, location_of
+from shardkit.migrate.sending import Sending
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks
+from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.shard_map import is_map_key
 from shardkit.strategies import Stage
 
@@ -117,17 +121,27 @@ class Planning(TablePass[MovePlan]):
 
     Before the move has ``begun``, all items must be at their old homes: an unsharded ``v1.5`` that is where ``new``
     stores an item of ``v1`` looks like a moved one later, and no other pass can tell.
+
+    ``returning``: only what stage ``"guard"`` finds and can write is in order: no frozen item, and nothing at a new home
+    without a stub at the old one.
     """
 
     writes = False
 
     def __init__(
-        self, moving: Moving, description: Mapping[str, Any], *, begun: bool, **options: Unpack[PassOptions]
+        self,
+        moving: Moving,
+        description: Mapping[str, Any],
+        *,
+        begun: bool,
+        returning: bool = False,
+        **options: Unpack[PassOptions],
     ) -> None:
         report = MovePlan(table=moving.table, refused_indexes=tuple(sorted(moving.hiding_marks)))
-        super().__init__(moving.table, report, {}, **options)
+        super().__init__(moving.table, report, {"ConsistentRead": True} if returning else {}, **options)
         self._moving = moving
         self._begun = begun
+        self._returning = returning
         self._streamed = has_stream(description)
         self._mark: WireValue = {"S": "0" * 32 + COPY_MARKED * self._streamed}
         self._estimator = CapacityEstimator(description)
@@ -139,18 +153,17 @@ class Planning(TablePass[MovePlan]):
         self._read_rate = options.get("read_units")
 
     def take(self, items: Sequence[WireItem]) -> Tasks:
-        for stored in items:
-            if not is_map_key(stored, self._moving.keys):
-                self._take(stored)
+        unclear = [self._take(stored) for stored in items if not is_map_key(stored, self._moving.keys)]
         self.report = replace(
             self.report,
             index_units=dict(self._index_units),
             expected_seconds=self._seconds(),
             costs=stage_costs(self.report.bytes // max(1, self.report.read)),
         )
-        return ()
+        return [(homes.new, self._without_stub(homes)) for homes in unclear if homes is not None]
 
-    def _take(self, stored: WireItem) -> None:
+    def _take(self, stored: WireItem) -> Homes | None:
+        """Add an item to the report; return its homes, if it is to be looked at its old one first."""
         size = item_size(stored)
         self.count(read=1, bytes=size)
         try:
@@ -158,22 +171,23 @@ class Planning(TablePass[MovePlan]):
         except InvalidKeyError as error:
             self.fail(key_in(self._moving, stored), error)
             self.count(ambiguous=1)
-            return
+            return None
         if location in {Location.HOME, Location.COPY}:
             if homes.same or self._begun:
                 self.count(home=1)
-                return
-            name = self._moving.partition_key
-            reason = (
-                f"{name}: looks like a shard of another key, but no item has moved yet; give new another separator="
-            )
-            self.fail(homes.new, InvalidKeyError(reason))
+            elif self._returning:
+                return homes
+            else:
+                self._fail_at_new(homes)
+            return None
+        if self._returning and is_frozen(stored):
+            self.fail(homes.old, InvalidKeyError("the item is half moved; run move again, in stage 'move'"))
             self.count(ambiguous=1)
-            return
+            return None
         if location is Location.STUB:
             self.count(stubs=1)
             self._add(self._estimator.delete_item(stored))
-            return
+            return None
         marked = {**stored, MARK: stored.get(MARK, self._mark)}
         plain = {**stored, **homes.new}
         plain.pop(MARK, None)
@@ -183,7 +197,7 @@ class Planning(TablePass[MovePlan]):
         except InvalidKeyError as error:
             self.fail(homes.old, error)
             self.count(too_large=1)
-            return
+            return None
         self.count(moving=1)
         self._add(
             self._estimator.update_item(stored, marked)
@@ -192,6 +206,22 @@ class Planning(TablePass[MovePlan]):
         )
         if self._streamed:
             self._add(self._estimator.update_item(copy, plain))
+        return None
+
+    def _without_stub(self, homes: Homes) -> Program[None]:
+        there = yield from old_home(Sending(self._moving.table, FanOutOptions(1, self.draw)), homes)
+        if there == "stub":
+            self.count(home=1)
+        else:
+            self._fail_at_new(homes)
+
+    def _fail_at_new(self, homes: Homes) -> None:
+        reason = (
+            f"{self._moving.partition_key}: looks like a shard of another key, but no item has moved yet; give new "
+            "another separator="
+        )
+        self.fail(homes.new, InvalidKeyError(reason))
+        self.count(ambiguous=1)
 
     def _check_size(self, stored: WireItem, marked: WireItem, copy: WireItem) -> None:
         """Raise for an item that the service refuses with the mark, or at its new place."""

@@ -13,8 +13,9 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ShardedTable, ShardMap, Unsharded
+from shardkit.migrate.marks import MARK
 from tests.support.mapped import Moment
-from tests.support.moving import ADOPT, homes, resharding
+from tests.support.moving import ADOPT, TOKEN, homes, resharding
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
 from tests.support.wire import Body
@@ -251,8 +252,18 @@ def test_not_where_items_without_a_stub_are_missed(table: Table, stage: str) -> 
     """In stage move, new items have none."""
     ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
     ShardedTable(table, resharding("move")).put_item(Item={"pk": "k", "sk": "newer"})
+    switch = ShardedTable(table, resharding("switch"))
+    for number in range(3):  # stubs without an item, which are not those of other items
+        switch.put_item(Item={"pk": "gone", "sk": f"s{number}"})
+        switch.delete_item(Key={"pk": "gone", "sk": f"s{number}"})
     shown = lines(*TO, "abort", "--stage", stage, code=1)
     assert shown[0].startswith("1 items are at new places, or have keys that look so, without a stub")
+
+
+def test_not_where_an_item_is_half_moved(table: Table) -> None:
+    """Guard reads a frozen item, and cannot write it."""
+    table.put_item(Item={"pk": "k", "sk": "half", MARK: TOKEN})
+    assert "or are half moved" in lines(*TO, "abort", "--stage", "switch", code=1)[0]
 
 
 def test_from_switch_to_guard_with_stubs(table: Table) -> None:
