@@ -122,8 +122,8 @@ class Planning(TablePass[MovePlan]):
     Before the move has ``begun``, all items must be at their old homes: an unsharded ``v1.5`` that is where ``new``
     stores an item of ``v1`` looks like a moved one later, and no other pass can tell.
 
-    ``returning``: only what stage ``"guard"`` finds and can write is in order: no frozen item, and nothing at a new home
-    without a stub at the old one.
+    ``returning``: only what stage ``"guard"`` finds and can write is in order: no frozen item, and nothing at a new
+    home without a stub at the old one.
     """
 
     writes = False
