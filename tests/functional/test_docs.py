@@ -51,7 +51,10 @@ TEST_LINE = (
 OTHER_LIBRARIES = ["aws_lambda_powertools", "awswrangler", "pynamodb"]
 """Those that snippets import; in CI, the step `libraries` has them."""
 
-MOST_LINES, MOST_WORDS = 120, 1500
+MOST_LINES, MOST_WORDS, MOST_WORDS_OF_GUIDE = 120, 1500, 30_000
+
+STATUS = {"stable": "Stable.", "new in 0.1": "New in 0.1: may change."}
+"""Of a feature: in the table of docs/policy.md, and below the title of its page."""
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -173,8 +176,25 @@ def test_shell_lines() -> None:
 def test_a_page_answers_a_question(page: Path) -> None:
     """In its first paragraph; and a page of the guide is short."""
     text = page.read_text(encoding="utf-8")
-    assert "?" in text.split("\n\n")[1]
+    _, first, second, *_ = text.split("\n\n")
+    assert "?" in (second if status_of(page) else first)
     assert page in REFERENCE or len(text.split()) <= MOST_WORDS
+
+
+def test_the_guide_is_short() -> None:
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in GUIDE) <= MOST_WORDS_OF_GUIDE
+
+
+def status_of(page: Path) -> str | None:
+    found = re.match(r"# .+\n\n\[(.+)\]\([^)]*policy\.md#stable-and-new\)\n\n", page.read_text(encoding="utf-8"))
+    return found and found[1]
+
+
+def test_each_feature_says_whether_it_is_stable() -> None:
+    policy = DOCS / "policy.md"
+    rows = re.findall(r"^\| .+ \| \[.+\]\((.+)\) \| (.+) \|$", policy.read_text(encoding="utf-8"), re.MULTILINE)
+    table = {DOCS / link: STATUS[status] for link, status in rows if status in STATUS}
+    assert {page: status for page in PAGES if (status := status_of(page))} == table
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
@@ -218,6 +238,12 @@ def test_the_readme_leads_to_every_page() -> None:
         waiting = set().union(*map(linked, waiting)).intersection(ALL_PAGES) - found
     assert [name_of(page) for page in ALL_PAGES if page not in found] == []
     assert set((ROOT / "examples").glob("*.py")) <= linked(README)
+
+
+def test_the_readme_has_each_page_of_the_guide_in_one_place() -> None:
+    """On the way through, or in the table of everything else."""
+    _, _, found = README.read_text(encoding="utf-8").partition("\n## The way through\n")
+    assert sorted(re.findall(r"\]\((docs/[\w-]+\.md)", found)) == [*map(name_of, GUIDE)]
 
 
 def test_the_readme_is_short() -> None:
