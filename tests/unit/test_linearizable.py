@@ -76,13 +76,29 @@ def test_wrong(history: list[Operation]) -> None:
 
 def test_the_smallest_part() -> None:
     """Reads that a violation does not need, and what came later, are left out."""
-    needed = WRONG["an old value"]
     more = [op(2.5, 3.5, "get", answer=value("b")), op(6, 7, "put", "c"), op(8, 9, "get", answer=value("c"))]
-    assert smallest([*needed, *more]) == needed
+    assert smallest([op(-3, -2, "put", "x"), *WRONG["an old value"], *more]) == WRONG["an old value"][1:]
 
 
 def test_a_search_that_is_given_up() -> None:
-    assert check([op(0, 9, "put", str(number)) for number in range(9)] + WRONG["a lost write"], most=50) == (None, 50)
+    verdict = check([op(0, 9, "put", str(number)) for number in range(9)] + WRONG["a lost write"], most=50)
+    assert verdict == (None, 50, frozenset())
+
+
+def test_what_comes_before_in_any_case() -> None:
+    """A read of a copy of one's own write, which another process has overwritten before it had ended."""
+    own, other = op(0, 3, "put", "a")._replace(by="x"), op(1, 2, "put", "b")
+    read = op(0, 6, "get", answer=value("a"))
+    assert check([own, other, read._replace(began=4)]).linearizable
+    before = op(-2, -1, "put", "a")
+    read = read._replace(answer=value("b"))
+    assert check([before, op(0, 3, "put", "c"), read]).linearizable is False
+    assert check([before, other, own, read._replace(began=-1)]).linearizable
+    assert check([before, op(5, 6, "put", "b"), own, read._replace(answer=value("a"), began=-1)]).linearizable
+    late = op(4, 5, "put", "c")._replace(by="x")
+    seen = read._replace(began=-1, answer=value("a"))
+    assert check([before, late, seen]).linearizable
+    assert check([before, late, seen._replace(after=((4, "x"),))]).linearizable is False
 
 
 CALLS = st.one_of(
