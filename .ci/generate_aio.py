@@ -7,7 +7,8 @@ Run it after each change of one of ``SOURCES``; tests/unit/test_generated.py com
 1. A method becomes ``async def`` if it runs a program, calls the wrapped table, or calls a method that does. Such calls
    are awaited, also in the examples of docstrings.
 2. An attribute of the description is awaited.
-3. ``NAMES`` have an async twin. What else differs stands in ``FILES``, where each text must occur exactly once.
+3. ``with`` becomes ``async with``: ``__enter__`` and ``__exit__`` have other names.
+4. ``NAMES`` have an async twin. What else differs stands in ``FILES``, where each text must occur exactly once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ SOURCES = {
 
 NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of")
 TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
-RUNS = r"self\.(?:_runner\.(?:over\(\"client\"\)\.)?run|_table\.(?!batch_writer|get_available_subresources)\w+)\("
+RUNS = (
+    r"self\.(?:_runner\.(?:(?:over\(\"client\"\)\.)?run|close)"
+    r"|_table\.(?!batch_writer|get_available_subresources)\w+)\("
+)
 TABLE_TEXTS = {
     "from collections.abc import Iterable": "from collections.abc import Awaitable, Iterable",
     '"""ShardedTable: a boto3 ``Table`` with sharded partition keys."""': (
@@ -68,6 +72,11 @@ TABLE_TEXTS = {
         "An async iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned. To stop\n"
         "            early, use it in ``async with``."
     ),
+    'End the table\'s idle threads, and with ``transport="direct"`` close its idle connections.': (
+        'With ``transport="direct"``, close the idle connections of this event loop.'
+    ),
+    "The boto3 client or table that you gave\n        stays": "The client or table that you gave\n        stays",
+    "\n        stays open. A view with its own ``max_concurrency`` is closed by itself.": "\n        stays open.",
     "An iterator of items.": "An async iterator of items. To stop early, use it in ``async with``.",
 }
 
@@ -96,6 +105,9 @@ COUNTER_TEXTS = {
     "it is needed with a boto3 Table;": "it is needed without a ShardedTable;",
     "            client = client_of_table(table)\n": (
         "            table = table_of(table, table_name)\n            client = table.meta.client\n"
+    ),
+    "End the counter's idle threads, as ``ShardedTable.close``; a later call makes new ones.": (
+        "Close what the counter has opened, as ``ShardedTable.close``; a later call opens it again."
     ),
     'options = {"shards": shards, "key_schema"': 'options = {"shards": shards, "table_name": table_name, "key_schema"',
 }
@@ -126,6 +138,8 @@ CACHE_TEXTS = {
         "table: An aioboto3 ``Table``, an async ``ShardedTable`` (over a client, with ``Unsharded()`` for a table\n"
         "            without suffixes) or ``TimeSeries``, or an object with the methods of one."
     ),
+    "End the threads that renew copies, and": "Wait for the tasks that renew copies, and",
+    "A boto3 table, its\n        client and a": "An aioboto3 table, its\n        client and a",
     """boto3's ``Table.meta``.""": """The ``meta`` of the table, with its client.""",
 }
 FILES = {"cache.py": CACHE_TEXTS, "table.py": TABLE_TEXTS, "counter.py": COUNTER_TEXTS, "timeseries.py": SERIES_TEXTS}
@@ -148,6 +162,7 @@ def generated(name: str, source: str) -> str:
         if text.count(given) != 1:
             raise SystemExit(f"{name}: must have {given!r} once, got {text.count(given)}; change FILES in {__file__}")
         text = text.replace(given, wanted)
+    text = text.replace("def __enter__", "async def __aenter__").replace("def __exit__", "def __aexit__")
     text = re.sub(r"^    (?!table_name)([a-z][a-z_]*): (.+)$", r"    \1: Awaitable[\2]", text, flags=re.MULTILINE)
     text = re.sub(rf"\b(?:{'|'.join(NAMES)})\b", lambda found: TWINS[found[0]], text)
     calls = re.compile(rf"(?<![\w.])(?=(?:\w+\.)+(?:{'|'.join(sorted(names))})\()")

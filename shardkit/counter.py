@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Never, TypeVar
+from typing import Any, Never, Self, TypeVar
 from uuid import uuid4
 
 from shardkit.core.calls import explains_calls
@@ -172,6 +172,16 @@ class ShardedCounter:
         IAM: ``dynamodb:BatchGetItem``, ``dynamodb:UpdateItem``.
         """
         return self._run(lambda place: counter.reset(place, uuid4().hex, self._fan_out))
+
+    def close(self) -> None:
+        """End the counter's idle threads, as ``ShardedTable.close``; a later call makes new ones."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _run(self, program: Callable[[CounterPlace], Program[T]]) -> T:
         value: T = self._runner.run(self._placed(program))

@@ -74,7 +74,7 @@ class Installation:
         return f"Installation({self._tables!r})"
 
     def uninstall(self) -> None:
-        """Stop sharding the calls that begin from now on; calling it twice does nothing."""
+        """Stop sharding the calls that begin from now on, and end its idle threads; calling it twice does nothing."""
         self._uninstall()
 
     def __enter__(self) -> Self:
@@ -300,6 +300,10 @@ class _Tables(Attachment):
 
     def detach(self) -> None:
         restore(self._client, self)
+        self._close()
+
+    def _close(self) -> None:
+        self._runner.close()
 
     def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
         name = params.get("TableName")
@@ -424,6 +428,9 @@ class _Tables(Attachment):
 
 class _AsyncTables(_Tables):
     """The sharded tables of an async client."""
+
+    def _close(self) -> None:
+        pass  # it has no threads
 
     def _runner_of(self, client: Any) -> Any:
         return AsyncClientRunner(client, self.shardings, self._given.max_concurrency)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Never, TypeVar
+from typing import Any, Never, Self, TypeVar
 from uuid import uuid4
 
 from shardkit.core.calls import explains_calls
@@ -178,6 +178,16 @@ class ShardedCounter:
         IAM: ``dynamodb:BatchGetItem``, ``dynamodb:UpdateItem``.
         """
         return await self._run(lambda place: counter.reset(place, uuid4().hex, self._fan_out))
+
+    async def close(self) -> None:
+        """Close what the counter has opened, as ``ShardedTable.close``; a later call opens it again."""
+        await self._runner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def _run(self, program: Callable[[CounterPlace], Program[T]]) -> T:
         value: T = await self._runner.run(self._placed(program))

@@ -168,6 +168,10 @@ class CacheRunner(_AnyCacheRunner):
         with suppress(RuntimeError):  # the interpreter ends, or has no thread left: the copy stays as it is
             self._pool[1].submit(contextvars.copy_context().run, run)
 
+    def close(self) -> None:
+        """End the idle threads; a later call makes new ones."""
+        self._pool = None  # which ends its threads when it is collected
+
     def _quietly(self, program: CacheProgram[Any]) -> None:
         try:
             self._run(program)
@@ -258,6 +262,12 @@ class AsyncCacheRunner(_AnyCacheRunner):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def close(self) -> None:
+        """Wait for what runs in the background on this event loop."""
+        loop = asyncio.get_running_loop()
+        if tasks := [task for task in self._tasks if task.get_loop() is loop]:
+            await asyncio.wait(tasks)
 
     async def _quietly(self, program: CacheProgram[Any]) -> None:
         try:

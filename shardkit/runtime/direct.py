@@ -80,6 +80,13 @@ class DirectSender:
                 return _run_exchange(*found, None)
         return self.through_client(request)
 
+    def close(self) -> None:
+        """Close the client's idle connections past it, of all tables; the next request makes new ones."""
+        with _lock:
+            pool = _pools.get(self._client, {})
+            ended = {key: pool.pop(key) for key in [*pool] if key[1] == self._options}
+        _close(ended)
+
 
 def _advanced(exchange: Exchange, given: Any) -> bytes | Pause:
     """Pass an exchange what it waits for, and return the next step that takes time.

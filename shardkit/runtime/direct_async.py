@@ -43,6 +43,15 @@ class AsyncDirectSender:
                 return await _run_exchange(await _connections(self._client, url, self._options), exchange)
         return await self._through_client(request)
 
+    def close(self) -> None:
+        """Close the client's idle connections past it, of all tables on this event loop."""
+        pools = _pools.get(self._client)
+        pool = None if pools is None else pools.get(asyncio.get_running_loop())
+        if pool is not None:
+            for (_, options), connections in pool.connections.items():
+                if options == self._options:
+                    connections.close()
+
 
 async def _run_exchange(connections: _AsyncConnections, exchange: Exchange) -> Answer:
     """Run an exchange to its end and return its answer.

@@ -30,6 +30,7 @@ from shardkit.strategies import Unsharded
 
 if TYPE_CHECKING:
     from shardkit.runtime.direct import DirectSender
+    from shardkit.runtime.direct_async import AsyncDirectSender
 
 T = TypeVar("T")
 Begun = Send | Wait | Machine[Any] | None
@@ -149,6 +150,13 @@ class ClientRunner(_Runner):
                 )
             return pools[depth]
 
+    def close(self) -> None:
+        """End the idle threads, and close the idle connections past the client; a later call makes new ones."""
+        # Not shut down: a call of another thread may be about to submit. A pool ends its threads when it is collected.
+        self._pools.pop(os.getpid(), None)
+        if self._direct is not None:
+            self._direct.close()
+
     def driver(
         self,
         machine: Machine[T],
@@ -199,12 +207,18 @@ class AsyncClientRunner(_Runner):
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
     def _connect(self, shardings: Mapping[str, Sharding], options: DirectTransport | None) -> None:
-        if options is None:
-            self._send = joining_async(through_async_client(self.client, shardings))
-        else:
+        self._direct: AsyncDirectSender | None = None
+        if options is not None:
             from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
 
-            self._send = joining_async(AsyncDirectSender(self.client, shardings, options).send)
+            self._direct = AsyncDirectSender(self.client, shardings, options)
+        send = through_async_client(self.client, shardings) if self._direct is None else self._direct.send
+        self._send = joining_async(send)
+
+    async def close(self) -> None:
+        """Close the idle connections past the client, of this event loop; a later call makes new ones."""
+        if self._direct is not None:
+            self._direct.close()
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""

@@ -39,6 +39,10 @@ def is_async(client: Any) -> bool:
 class Wrapper:
     """A class that has a table's methods, and wraps a table."""
 
+    def close(self) -> Any:
+        """Close what it has opened itself; in its async form, awaited."""
+        raise NotImplementedError
+
 
 def check_unwrapped(table: Any) -> None:
     """Refuse what wraps a table already where a strategy is given: its own strategy, or its cache, would be ignored."""

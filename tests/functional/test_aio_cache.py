@@ -270,3 +270,20 @@ def test_a_write_that_was_cancelled_may_have_been_made(moto_endpoint: str, name:
         assert "Cached" not in await products.get_item(Key=BOOK)
 
     run(moto_endpoint, name, use)
+
+
+def test_close_waits_for_what_is_read_again(moto_endpoint: str, name: str) -> None:
+    """No task outlives a closed cache, and a later read is served."""
+
+    async def use(products: CachedTable, clock: Clock) -> None:
+        await products.put_item(Item=BOOK)
+        await products.get_item(Key=BOOK)
+        clock.now += 61
+        async with products:
+            assert (await products.get_item(Key=BOOK))["Cached"] == "stale"
+            assert len(asyncio.all_tasks()) > 1
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert (await products.get_item(Key=BOOK))["Cached"] == "fresh"
+        await products.close()
+
+    run(moto_endpoint, name, use, stale_while_revalidate=60.0)

@@ -92,6 +92,18 @@ def test_reads_a_complete_answer(script: list[Part]) -> None:
         assert len(server.requests) == 2
 
 
+def test_close_ends_its_connections() -> None:
+    """Those of the client's other tables too; each makes new ones. The client's own stay open."""
+    with over(*[[http(FOUND)]] * 4) as (server, table):
+        other = ShardedTable(table.table, Unsharded(), key_schema=SCHEMA, transport="direct")
+        other.get_item(Key=ITEM)  # the first is the client's
+        with table:
+            assert table.get_item(Key=ITEM)["Item"] == other.get_item(Key=ITEM)["Item"] == ITEM
+        table.close()
+        assert other.get_item(Key=ITEM)["Item"] == ITEM
+        assert (len(server.requests), server.connections) == (4, 2)  # one before, one after
+
+
 @pytest.mark.parametrize(
     ("script", "error"),
     [

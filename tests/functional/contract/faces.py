@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import pytest
 
@@ -24,13 +24,13 @@ from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES
 T = TypeVar("T")
 Response = dict[str, Any]
 Item = Mapping[str, Any]
-Offer = Literal["shards", "views", "tokens", "loads", "stored keys"]
+Offer = Literal["shards", "views", "tokens", "loads", "stored keys", "closing"]
 """What only some faces have: the keywords Shard and ReturnShards; with_options; a cursor that is a token; bulk loads;
-physical_key, physical_item and logical_item."""
+physical_key, physical_item and logical_item; close and with."""
 ASYNC = ("aio", "direct aio", "installed aio client")
 WHOLE = ("sync", "installed client")
 FACES = ["sync", "direct", "installed client", "installed resource", *(ASYNC if find_spec("aiobotocore") else ())]
-EVERYTHING: frozenset[Offer] = frozenset(("shards", "views", "tokens", "loads", "stored keys"))
+EVERYTHING: frozenset[Offer] = frozenset(("shards", "views", "tokens", "loads", "stored keys", "closing"))
 
 
 class FaceTable(ABC):
@@ -88,6 +88,16 @@ class FaceTable(ABC):
 
     def with_options(self, **options: Any) -> FaceTable:
         raise NotImplementedError
+
+    def close(self) -> None:
+        self._call("close")
+
+    def __enter__(self) -> Self:
+        assert self._call("__enter__") is not None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert not self._call("__exit__", *error)
 
     def stored(self, method: str, given: Item) -> Response:
         """Call physical_key, physical_item or logical_item."""
@@ -176,6 +186,7 @@ class _AsyncTable(FaceTable):
         self.client = self.table.meta.client
 
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        method = {"__enter__": "__aenter__", "__exit__": "__aexit__"}.get(method, method)
         return self._run(getattr(self.table, method)(*args, **options))
 
     def _all(self, method: str, **options: Any) -> list[Any]:
