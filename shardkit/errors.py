@@ -20,6 +20,7 @@ __all__ = [
     "MissingCredentialsError",
     "PeriodError",
     "ShardQueryError",
+    "ShardTimeoutError",
     "ShardUnknownError",
     "ShardkitError",
     "StageError",
@@ -135,6 +136,25 @@ class ShardQueryError(ShardkitError):
         super().__init__(message, errors, partial_items)
         self.errors: dict[int | None, BaseException] = dict(errors or {})
         self.partial_items: list[Mapping[str, Any]] = list(partial_items)
+
+
+class ShardTimeoutError(ShardQueryError, TimeoutError):
+    """Some shards of a fan-out did not answer within ``timeout=``."""
+
+    def __init__(
+        self,
+        message: str,
+        errors: Mapping[int | None, BaseException] | None = None,
+        partial_items: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message, errors, partial_items)
+        # An OSError, which TimeoutError is, takes three arguments for a number, a reason and a file's name.
+        self.args = (message, errors, partial_items)
+
+
+def shard_error(first: BaseException) -> type[ShardQueryError]:
+    """Return the class of the error of a fan-out whose first failure is this one."""
+    return ShardTimeoutError if isinstance(first, TimeoutError) else ShardQueryError
 
 
 class PeriodError(ShardkitError, LookupError):

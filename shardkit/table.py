@@ -368,7 +368,8 @@ class ItemOperations(Wrapper):
 
         Args:
             timeout: Seconds for a whole fan-out, including waits for throttled shards; None: only botocore's timeouts.
-                In ``query_items`` and ``scan_items``, seconds for each wait for the next items. A request that hangs
+                After it, a :class:`ShardTimeoutError` (also a ``TimeoutError``) is raised. In ``query_items`` and
+                ``scan_items``, seconds for each wait for the next items. A request that hangs
                 keeps its thread until botocore's own timeout: set ``Config(read_timeout=…, retries=…)`` to match.
             on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the other shards'
                 items; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:

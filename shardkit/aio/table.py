@@ -372,7 +372,8 @@ class ItemOperations(Wrapper):
 
         Args:
             timeout: Seconds for a whole fan-out, including waits for throttled shards; None: only botocore's timeouts.
-                In ``query_items`` and ``scan_items``, seconds for each wait for the next items. A request that hangs
+                After it, a :class:`ShardTimeoutError` (also a ``TimeoutError``) is raised. In ``query_items`` and
+                ``scan_items``, seconds for each wait for the next items. A request that hangs
                 is cancelled.
             on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the items
                 that had come, and cancels the other requests; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:

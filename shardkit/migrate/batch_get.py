@@ -62,7 +62,7 @@ def get_many(
             yield fan_out.hedged(new)
         except ShardQueryError as error:
             partial = [*map(moving.to_caller, found.values()), *error.partial_items]
-            raise ShardQueryError(str(error), error.errors, partial) from error.__cause__
+            raise type(error)(str(error), error.errors, partial) from error.__cause__
         found |= {places[id(key)]: item for (key, _), item in new.found}
         reads.append(new)
     response: Response = {

@@ -12,7 +12,7 @@ from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
-from shardkit.errors import ShardkitError, ShardQueryError, brief
+from shardkit.errors import ShardkitError, ShardQueryError, brief, shard_error
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 
@@ -140,7 +140,7 @@ class BatchGet:
     def _failure(self, error: Exception) -> Exception:
         if not self._answered and not isinstance(error, TimeoutError):
             return error
-        failure = ShardQueryError(
+        failure = shard_error(error)(
             f"some of {len(self._stored)} keys could not be read ({error}); partial_items has the items that were, "
             "errors the failed shards; fix the cause and read the rest again",
             self._errors,

@@ -11,7 +11,7 @@ from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError, brief
+from shardkit.errors import CursorError, UnsupportedExpressionError, brief, shard_error
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
@@ -222,7 +222,7 @@ class StreamOfSegments:
         alike = not self._answered and len({code_of(error) for error in self._errors.values()}) == 1
         if not isinstance(first, TimeoutError) and (alike or self._segments == 1):
             return first
-        return ShardQueryError(
+        return shard_error(first)(
             f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the scan ended here: "
             "the rest of every segment was not read",
             self._errors,

@@ -472,6 +472,7 @@ ERRORS: list[ShardkitError] = [
     ),
     errors.MissingCredentialsError("message"),
     errors.ShardQueryError("message", {1: ClientError({"Error": {"Code": "X", "Message": "y"}}, "Query")}, [KEY]),
+    errors.ShardTimeoutError("message", {1: TimeoutError("late")}, [KEY]),
     errors.TableNotDescribedError("message", {"Error": {"Code": "X", "Message": "y"}}),
 ]
 ERRORS += [

@@ -27,12 +27,13 @@ from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, 
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import ShardQueryError
+from shardkit.errors import ShardQueryError, shard_error
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share
 from shardkit.sharding.query.plan import QueryPlan
 
 _NOT_QUERIED = "was not queried"
+_NAMED = 10  # shards, in a message
 
 
 class QueryFanOut:
@@ -205,12 +206,23 @@ def not_queried(error: Exception) -> bool:
 def shards_failed(
     errors: Mapping[int | None, Exception], partial: list[Item], *, failed: int, shards: int
 ) -> ShardQueryError:
-    reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in errors.items())
-    return ShardQueryError(
+    alike: dict[str, list[str]] = {}
+    for shard, error in errors.items():
+        # That of a time that is over begins with the shard, and says what its code says.
+        late = isinstance(error, TimeoutError)
+        reason = str(error).removeprefix(f"shard {shard} ") if late else f"{code_of(error)}: {error}"
+        alike.setdefault(reason, []).append(str(shard))
+    reasons = "; ".join(f"{_named(numbers)}: {reason}" for reason, numbers in alike.items())
+    return shard_error(next(iter(errors.values())))(
         f"{failed} of {shards} shards failed ({reasons:.500}); partial_items has the items of the others",
         errors,
         partial,
     )
+
+
+def _named(numbers: list[str]) -> str:
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    return f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:_NAMED])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

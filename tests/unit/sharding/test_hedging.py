@@ -201,7 +201,7 @@ class TestErrors:
 
     def test_the_timeout_stays_the_callers(self) -> None:
         service = FaultyShards(4, slow_first(2, copies=9))
-        with pytest.raises(ShardQueryError, match=r"shard 2 did not answer within 0\.1 seconds"):
+        with pytest.raises(ShardQueryError, match=r"shard 2: did not answer within 0\.1 seconds"):
             page(service, hedging(timeout=0.1))
         assert service.now == 0.1
 

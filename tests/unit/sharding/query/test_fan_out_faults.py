@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.merge import Rows
-from shardkit.errors import ConfigurationError, ShardQueryError
+from shardkit.errors import ConfigurationError, ShardQueryError, ShardTimeoutError
 from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.fakes import client_error
@@ -91,11 +91,12 @@ class TestDeadline:
         """A shard that hangs fails at the deadline, with the others' items; its late answer is not wanted."""
         service = FaultyShards(SHARDS, lambda shard, _: (60.0, ValueError("too late")) if shard == 2 else None)
         machine = page_machine(plan(), timeout=0.5)
-        with pytest.raises(ShardQueryError, match=r"shard 2 did not answer within 0\.5 seconds") as caught:
+        with pytest.raises(TimeoutError, match=r"\(shard 2: did not answer within 0\.5 seconds\)") as raised:
             service.run(machine)
         assert service.now == 0.5
-        assert isinstance(caught.value.errors[2], TimeoutError)
-        assert len(caught.value.partial_items) == 30
+        assert isinstance(raised.value, ShardTimeoutError)
+        assert isinstance(raised.value.errors[2], TimeoutError)
+        assert len(raised.value.partial_items) == 30
         hung = next(send for _, send in service.sent if shard_of(send) == 2)
         machine.receive(hung, ValueError("too late"), 60.0)
         assert len(machine.errors) == 1
@@ -174,6 +175,9 @@ class TestLate:
             service.run(page_machine(plan(), timeout=0.5, concurrency=2))
         said = ["was not queried" in str(error) for _, error in sorted(caught.value.errors.items())]
         assert said == [False, False, True, True]
+        assert str(caught.value).startswith(
+            "4 of 4 shards failed (shards 1, 2: did not answer within 0.5 seconds; shards 3, 4: was not queried within "
+        )
 
 
 class TestPartial:
