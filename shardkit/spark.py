@@ -77,8 +77,8 @@ def write(
             frame with ``uuid()`` or ``rand()`` to storage first.
         table: The table's name.
         strategy: How the items are spread, as for ``ShardedTable``.
-        tasks: The number of tasks. Defaults to ``sparkContext.defaultParallelism``, the cores of the cluster. Required
-            where there is no sparkContext: with Spark Connect and on serverless platforms.
+        tasks: The number of tasks, at most 100,000. Defaults to ``sparkContext.defaultParallelism``, the cores of the
+            cluster. Required where there is no sparkContext: with Spark Connect and on serverless platforms.
         write_units: Write units per second for the table and for each index; each task gets an equal share. Or a
             percentage of the table's throughput, such as ``"80%"``; or a ``SharedBudget``, whose rate the tasks that
             run share with all others that use it. By default no limit.

@@ -13,6 +13,7 @@ from shardkit.bulk.load import LoadOptions, SourceLoad, check_items, check_optio
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Place, Record, Source
+from shardkit.core.calls import shows_options
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.migrate.backfill import BackfillOptions, backfilling
 from shardkit.migrate.backfill_machine import BackfillReport
@@ -20,8 +21,10 @@ from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
 
 Items = Iterable[Item] | AsyncIterable[Item] | Source
+_OF_PROCESSES = ("processes", "connect")
 
 
+@shows_options(LoadOptions, without=_OF_PROCESSES)
 def streaming_bulk(
     table: ShardedTable | TimeSeries, items: Items, **options: Unpack[LoadOptions]
 ) -> AsyncGenerator[BulkResult, None]:
@@ -54,6 +57,7 @@ def streaming_bulk(
     return _each(table.runner.over(options.get("transport")), items, options)
 
 
+@shows_options(LoadOptions, without=_OF_PROCESSES)
 async def bulk_load(table: ShardedTable | TimeSeries, items: Items, **options: Unpack[LoadOptions]) -> BulkReport:
     """Write items, interleaved over their partition keys, and return a report.
 
@@ -79,6 +83,7 @@ async def bulk_load(table: ShardedTable | TimeSeries, items: Items, **options: U
     return source_load.machine.report
 
 
+@shows_options(BackfillOptions)
 async def backfill_index(table: ShardedTable, index: str, **options: Unpack[BackfillOptions]) -> BackfillReport:
     """Give the items that a table already has the attribute of a sharded index, then verify all items.
 
@@ -107,7 +112,7 @@ def _check(table: Any, items: Items, options: LoadOptions) -> None:
             f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; for an unsharded one, give "
             "ShardedTable(client, Unsharded(), table_name='…'); for a table of boto3, use shardkit.bulk_load"
         )
-    check_options(options, unsupported=("processes", "connect"))
+    check_options(options, unsupported=_OF_PROCESSES)
     check_items(items)
 
 

@@ -44,11 +44,11 @@ class CachedTable(Wrapper):
         table: An aioboto3 ``Table``, an async ``ShardedTable`` (over a client, with ``Unsharded()`` for a table
             without suffixes) or ``TimeSeries``, or an object with the methods of one.
         store: As for :class:`CacheOptions`, like the other arguments up to ``stale_if_throttled``.
-        max_bytes: The memory for copies, in bytes, if there is no ``store``.
-        ttl: Seconds for which a copy is served.
+        max_bytes: The memory for copies, in bytes, at least 100,000, if there is no ``store``.
+        ttl: Seconds for which a copy is served, above 0.
         absent_ttl: Seconds for which a missing item is served as missing; 0: never.
-        query_ttl: Seconds for which a page of ``query`` is served; None: never.
-        jitter: The part of these times that is drawn at random and taken off.
+        query_ttl: Seconds for which a page of ``query`` is served, above 0; None: never.
+        jitter: The part of these times, from 0 to below 1, that is drawn at random and taken off.
         stale_while_revalidate: Seconds for which an old copy is served while it is read again in the background.
         stale_if_throttled: Seconds for which an old copy is served if the read is throttled.
         key_schema: As for ``ShardedTable``, if ``table`` is not one. By default, one DescribeTable reads it when it is

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from shardkit.aio.table import ShardedTable
+from shardkit.core.calls import shows_options
 from shardkit.errors import ConfigurationError, brief
 from shardkit.migrate.between import movable
 from shardkit.migrate.migrating import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
@@ -16,6 +17,7 @@ from shardkit.runtime.runner import AsyncRunner
 __all__ = ["move", "plan", "verify"]
 
 
+@shows_options(PlanOptions)
 async def plan(table: ShardedTable, **options: Unpack[PlanOptions]) -> MovePlan:
     """Read a table, and return what a move would take; nothing is written.
 
@@ -32,6 +34,7 @@ async def plan(table: ShardedTable, **options: Unpack[PlanOptions]) -> MovePlan:
     return await run_async(runner, planning(runner, await runner.run(movable(runner.programs)), options))
 
 
+@shows_options(MoveOptions)
 async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveReport:
     """Move the items of a table to their new places, then verify all items.
 
@@ -48,6 +51,7 @@ async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveRepor
     return await run_async(runner, moving(runner, await runner.run(movable(runner.programs, "move")), options))
 
 
+@shows_options(VerifyOptions)
 async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveReport:
     """Read all items, strongly consistent, and count those that are not at their new places; nothing is written.
 

@@ -378,7 +378,7 @@ class ItemOperations(Wrapper):
             on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the items
                 that had come, and cancels the other requests; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:
                 ``.shard_errors``). If all shards fail, both raise.
-            max_concurrency: Concurrent requests of one fan-out; None: as this table.
+            max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; None: as this table.
             max_buffer_bytes: Memory in bytes for pages that ``query_items`` holds or has requested, 64 MB by default.
             hedge_after: Send a read again that is not answered after this time, and use the first answer: seconds, or
                 ``"p95"`` or ``"p99"`` of the response times that the table's hedged views have seen; None (the
@@ -512,7 +512,7 @@ class ItemOperations(Wrapper):
                 print(order["OrderId"])
 
         Args:
-            segments: The number of segments to read concurrently.
+            segments: The number of segments to read concurrently, at most 1,000,000.
             ReturnShards: Yield ``(item, shard)``.
             scan: As for boto3's ``Table.scan``; ``Limit`` is the number of items per page.
 

@@ -20,6 +20,7 @@ from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
 from shardkit.bulk.writes import drawn_by_key
+from shardkit.core.calls import shows_options
 from shardkit.core.checks import check_count, check_option_names, check_progress, check_side_by_side
 from shardkit.core.shares import SharedRates
 from shardkit.errors import ConfigurationError, ShardkitError
@@ -57,6 +58,7 @@ class LoadOptions(TypedDict, total=False):
     progress: Progress | None
 
 
+@shows_options(LoadOptions)
 def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> Iterator[BulkResult]:
     """Write items, interleaved over their partition keys, and yield one result per item.
 
@@ -126,6 +128,7 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
     return (result for results in _results(runner, source_load, through, Interruptions()) for result in results)
 
 
+@shows_options(LoadOptions)
 def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> BulkReport:
     """Write items, interleaved over their partition keys, and return a report.
 

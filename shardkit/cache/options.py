@@ -19,14 +19,14 @@ class CacheOptions:
     Args:
         ttl: Seconds for which a copy of an item is served, > 0.
         absent_ttl: Seconds for which a missing item is served as missing; 0: never.
-        query_ttl: Seconds for which a page of ``query`` is served; None: pages are not cached.
+        query_ttl: Seconds for which a page of ``query`` is served, > 0; None: pages are not cached.
         jitter: The part of each of these times, from 0 to below 1, that is drawn at random and taken off, so that what
             was read together does not expire together.
         stale_while_revalidate: Seconds after its time for which a copy is still served, while it is read again in the
             background.
         stale_if_throttled: Seconds after its time for which a copy is still served if the read is throttled.
         store: Where copies are: a ``MemoryStore`` or a ``RedisStore``; None: a new ``MemoryStore(max_bytes)``.
-        max_bytes: The bytes of that ``MemoryStore``.
+        max_bytes: The bytes of that ``MemoryStore``, at least 100,000.
 
     Raises:
         ConfigurationError: An argument is invalid.

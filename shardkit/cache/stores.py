@@ -79,7 +79,7 @@ class MemoryStore:
         renew_after_fork(self)
 
     def __repr__(self) -> str:
-        return f"MemoryStore({self.max_bytes})"
+        return f"<MemoryStore of {self.max_bytes:,} bytes: {len(self):,} copies, {self.size:,} bytes>"
 
     def __len__(self) -> int:
         """Return the number of copies."""

@@ -104,6 +104,11 @@ class CapacityBudget:
             async_sleep=async_sleep,
         )
         self._observers = Observers(partial(_BudgetObserver, paces))
+        self._said = ", ".join(f"{side}_units={units!r}" for side, units in given.items() if units is not None)
+        self._said += f", burst={burst:g}, mode={mode!r}, timeout={timeout:g}"
+
+    def __repr__(self) -> str:
+        return f"CapacityBudget({self._said})"
 
     def attach(self, target: Any, *, key: KeyValue = None, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Hold the calls of a client, those to one table, or those to one logical key, from now on.

@@ -61,6 +61,14 @@ class Totals:
         self.recorder = recorder
         self.tags = tags
 
+    def __repr__(self) -> str:
+        used = self.total
+        read, write = used.read_units + used.estimated_read_units, used.write_units + used.estimated_write_units
+        return (
+            f"<{type(self).__name__} {self.name!r}: {used.requests:,} requests, {figure(read)} read units, "
+            f"{figure(write)} write units, {used.throttles:,} throttles>"
+        )
+
     @property
     def total(self) -> Usage:
         """All figures together, as one :class:`Usage`."""

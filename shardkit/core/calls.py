@@ -12,6 +12,7 @@ from shardkit.core.checks import did_you_mean, most_similar
 from shardkit.errors import ConfigurationError, UnsupportedParameterError, brief
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIGURE = ("__init__", "with_options")
 """Methods whose invalid arguments are a ConfigurationError; in all others, they are an UnsupportedParameterError."""
@@ -33,6 +34,32 @@ def explains_construction(made: C) -> C:
     if "__init__" in vars(made):  # an inherited one is its own class's, and may be another's in a subclass
         made.__init__ = _explaining(made.__init__)  # type: ignore[misc]
     return made
+
+
+class _Omitted:
+    def __repr__(self) -> str:
+        return "…"
+
+
+_OMITTED = _Omitted()
+
+
+def shows_options(options: type, *, without: Sequence[str] = ()) -> Callable[[F], F]:
+    """Let ``help`` and ``inspect.signature`` show the options of a TypedDict in place of ``**options``."""
+
+    def show(function: F) -> F:
+        given = signature(function)
+        kept = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        # The annotations are text, as those of all functions of shardkit; the docstring has the defaults.
+        shown = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=_OMITTED, annotation=getattr(kind, "__forward_arg__", kind))
+            for name, kind in options.__annotations__.items()
+            if name not in without
+        ]
+        function.__signature__ = given.replace(parameters=[*kept, *shown])  # type: ignore[attr-defined]
+        return function
+
+    return show
 
 
 def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
+from shardkit.core.calls import shows_options
 from shardkit.migrate.backfill_machine import Backfill, BackfillReport
 from shardkit.migrate.repair import index_of
 from shardkit.passes.passes import Passes, run
@@ -23,6 +24,7 @@ class BackfillOptions(TypedDict, total=False):
     progress: Callable[[BackfillReport], object] | None
 
 
+@shows_options(BackfillOptions)
 def backfill_index(table: Any, index: str, **options: Unpack[BackfillOptions]) -> BackfillReport:
     """Give the items that a table already has the attribute of a sharded index, then verify all items.
 

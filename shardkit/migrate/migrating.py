@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
+from shardkit.core.calls import shows_options
 from shardkit.migrate.between import Movable, movable
 from shardkit.migrate.move_plan import MovePlan, Planning, has_stream
 from shardkit.migrate.mover import Mover, MoveReport
@@ -40,6 +41,7 @@ class VerifyOptions(TypedDict, total=False):
     progress: Callable[[MoveReport], object] | None
 
 
+@shows_options(PlanOptions)
 def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
     """Read a table, and return what a move would take; nothing is written.
 
@@ -76,6 +78,7 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
     return run(runner, planning(runner, runner.run(movable(runner.programs)), options))
 
 
+@shows_options(MoveOptions)
 def move(table: Any, **options: Unpack[MoveOptions]) -> MoveReport:
     """Move the items of a table to their new places, then verify all items.
 
@@ -122,6 +125,7 @@ def move(table: Any, **options: Unpack[MoveOptions]) -> MoveReport:
     return run(runner, moving(runner, runner.run(movable(runner.programs, "move")), options))
 
 
+@shows_options(VerifyOptions)
 def verify(table: Any, **options: Unpack[VerifyOptions]) -> MoveReport:
     """Read all items, strongly consistent, and count those that are not at their new places; nothing is written.
 

@@ -473,7 +473,9 @@ class CalculatedSuffix(Strategy):
         CalculatedSuffix("OrderId", shards=200)
 
     Args:
-        by: What is hashed: an attribute's name, a tuple of names (hashed as a tuple), or a function of the item.
+        by: What is hashed: an attribute's name, a tuple of names (hashed as a tuple), or a function of the item. As a
+            rule the name of the table's sort key. That is not its default, because a strategy, and its text form, is
+            also read where there is no table: in streams, exports and other languages.
         shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
             is not in it has as many as ``None`` has there, else one), or a function of the logical key (which gets
             bytes for binary).

@@ -71,7 +71,7 @@ class TimeSeries(ItemOperations):
             ``"milliseconds"`` since 1970 (numbers).
         hot: The throughput and table class of the current period's table, and of the next one; by default on-demand.
         cold: The same for tables of periods that have ended; None: they stay as they are.
-        keep: How many periods that have ended are kept, beside the current one; None: all.
+        keep: How many periods that have ended are kept, beside the current one, at most 1,000,000; None: all.
         archive: Where tables that are older than ``keep`` are exported to before they are deleted:
             ``"s3://bucket/prefix"``.
         delete: Whether :meth:`maintain` deletes tables that are older than ``keep``.

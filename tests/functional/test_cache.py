@@ -717,6 +717,7 @@ def test_it_is_a_table_like(table: Table, clock: Clock) -> None:
     assert products.table_arn == table.table_arn
     assert list(products.query_items(KeyConditionExpression=Key("Shop").eq("s1"))) == []
     assert repr(products).startswith("CachedTable(ShardedTable(")
+    assert repr(products).endswith("store=<MemoryStore of 1,000,000 bytes: 0 copies, 0 bytes>)")
     with pytest.raises(AttributeError):
         _ = products._nothing  # noqa: SLF001
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ParamValidationError
 
-from shardkit import aio, cache
+from shardkit import aio, backfill_index, bulk_load, cache, migrate, streaming_bulk
 from shardkit.bulk.batch_writer import AsyncBatchWriter, BatchWriter
 from shardkit.core.calls import explains_calls
 from shardkit.counter import ShardedCounter
@@ -169,3 +169,24 @@ def test_mocks_and_signatures_see_the_methods_unchanged() -> None:
     assert iscoroutinefunction(aio.ShardedTable.put_item)
     assert not iscoroutinefunction(ShardedTable.put_item)
     assert [*signature(ShardedTable.put_item).parameters] == ["self", "Item", "Shard", "ReturnShards", "options"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(bulk_load, streaming_bulk, backfill_index, migrate.plan, migrate.move, migrate.verify),
+        *(aio.bulk_load, aio.streaming_bulk, aio.backfill_index),
+    ],
+)
+def test_help_shows_the_options(function: Callable[..., Any]) -> None:
+    """Those that it takes, with their types: what its docstring lists, or that of the sync form."""
+    parameters = signature(function).parameters
+    assert "options" not in parameters
+    shown = [f"{one.name}: {one.annotation}" for one in parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
+    sync = {aio.bulk_load: streaming_bulk, aio.streaming_bulk: streaming_bulk, bulk_load: streaming_bulk}
+    documented = sync.get(function, backfill_index if function is aio.backfill_index else function).__doc__ or ""
+    listed = re.findall(r"\* ``(\w+): ", documented)
+    if function.__module__.startswith("shardkit.aio"):
+        listed = [name for name in listed if name not in {"processes", "connect"}]
+    assert [one.partition(":")[0] for one in shown] == listed
+    assert "write_units: " in " ".join(shown) or function is migrate.verify

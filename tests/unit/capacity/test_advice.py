@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, Unsharded
 from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.shards import shards_for
-from shardkit.capacity import Advice, CapacityMeter, Skew, Usage
+from shardkit.capacity import Advice, CapacityBudget, CapacityMeter, Skew, Usage
 from shardkit.errors import ConfigurationError
 from tests.support.metered import FakeClient, consumed, item
 from tests.support.tables import described
@@ -86,6 +86,15 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
     assert [(one.key, one.shards_needed) for one in meter.advise(headroom=0)] == [
         ("hot", shards_for(write_units=2600, headroom=0).shards)
     ]
+
+
+def test_a_meter_shows_what_it_holds(metered: Metered) -> None:
+    client, meter = metered
+    write(client, "a", 2.5)
+    read(client, "a", 1.0)
+    assert repr(meter) == "<CapacityMeter 'total': 2 requests, 1.0 read units, 2.5 write units, 0 throttles>"
+    budget = CapacityBudget(write_units=100)
+    assert repr(budget) == "CapacityBudget(write_units=100, burst=1, mode='wait', timeout=60)"
 
 
 def test_where_no_number_is_enough_the_advice_says_why(metered: Metered) -> None:
