@@ -29,7 +29,7 @@ STRATEGIES, HOW = "Strategies", "How"  # how --help groups the options
 @option("--by", group=STRATEGIES, help="Instead of --to: attributes (A or A,B) to calculate the shard from.")
 @option("--shards", type=COUNT, group=STRATEGIES, help="With --by: the shards of each key; with --key: of this key.")
 @option("--key", group=STRATEGIES, help="Only give this logical key more shards, through the shard map.")
-@option("--static", is_flag=True, group=HOW, help="With start: make no shard map; each stage is deployed in the code.")
+@option("--static", is_flag=True, group=HOW, help="With plan, start: no shard map; each stage is deployed in the code.")
 @option("--stage", type=click.Choice(STAGES), group=HOW, help="Without a map: the stage of all processes now.")
 @option("--deployed", is_flag=True, group=HOW, help="Confirm that all processes run what was to be deployed.")
 @option("--offline", is_flag=True, group=HOW, help="Move and verify at once, while all services are stopped.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,9 +25,9 @@ class Mapped(ReshardSteps):
         self._sleep = sleep
 
     def verbs(self) -> Mapping[str, Callable[[], Done]]:
-        finish = self.again("finish")
+        finish = self.again("finish --wait")
         return {
-            "plan": lambda: self.plan(self._move()),
+            "plan": lambda: self.plan(self._move(), *self._told(self._admin.read()).then),
             "start": self._start,
             "status": lambda: self._told(self._admin.read()),
             "advance": lambda: self._step(self._admin.advance),
@@ -64,9 +65,9 @@ class Mapped(ReshardSteps):
         if state.stage == "move":
             lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
             return Done(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
-        again = f"wait {duration(self._admin.wait())}, then the same command again (--wait does both)"
+        again = self.again(f"--key {shlex.quote(key)} --wait"), f"it waits {duration(self._admin.wait())} or more"
         line = f"key {key!r} does not have its new shards yet: the map is at {state.stage!r}, and gets them at 'move'"
-        return Done(STOPPED, told, (line,), (again,))
+        return Done(STOPPED, told, (line,), again)
 
     def _mapped(self) -> ShardMap:
         _ = self._move()  # what was given must agree with the map
@@ -151,7 +152,8 @@ class Mapped(ReshardSteps):
         """Say where the map is, and what comes next."""
         under_way, seconds = _under_way(state), self._admin.wait()
         then: tuple[str, ...]
-        wait = f"wait {duration(seconds)}, until every process has followed (--wait does)" if seconds else ""
+        wait = f"wait {duration(seconds)}, until every process has followed, or let --wait do so" if seconds else ""
+        waits = " --wait" if seconds else ""
         if state.new is None:
             begin = self.again("start --deployed")
             then = ("deploy to every process, if not done: ShardMap()", f"to move: {begin}")
@@ -160,10 +162,10 @@ class Mapped(ReshardSteps):
         elif under_way is None:
             then = ("nothing: no move is under way",)
         elif state.stage == "move":
-            then = (f"{wait}, then: {self.again('finish')}" if wait else self.again("finish"),)
-            then = (self.again("move"), f"at its end: {then[0]}") if under_way.moves else then
+            finish = self.again(f"finish{waits}")
+            then = (self.again("move"), f"at its end: {finish}") if under_way.moves else (finish,)
         else:
-            then = (*filter(None, [wait]), self.again("advance"))
+            then = (*filter(None, [wait]), self.again(f"advance{waits}"))
         told = {
             "stage": state.stage,
             "generation": state.generation,

@@ -21,13 +21,15 @@ class Static(ReshardSteps):
         finish = self.again("finish --deployed")
         left = ("bring every process to stage 'move', mend what failed", f"then: {self.again('move --deployed')}")
         return {
-            "plan": lambda: self.plan(replace(self.strategies(), stage=self.given["stage"] or "old")),
+            "plan": self._plan,
             "start": self._start,
             "status": lambda: self._at(self._stage()),
             "advance": self._advance,
             "move": lambda: self.move(self._moving(), finish, left=left),
             "verify": lambda: self.verify(self._moving(), finish, left=left),
-            "finish": lambda: self.verify(self._moving(), *self._deploy("new"), left=left),
+            "finish": lambda: self.verify(
+                self._moving(), *self._deploy("new"), "then nothing: the move is done", left=left
+            ),
             "abort": self._abort,
         }
 
@@ -41,9 +43,15 @@ class Static(ReshardSteps):
         )
         return self.move(strategies, *self._deploy("new"), "then start the services", left=left)
 
+    def _plan(self) -> Done:
+        static = self.again("start --static")
+        then = (self.again("start"), f"or, with the stages in the code instead of a shard map: {static}")
+        strategies = replace(self.strategies(), stage=self.given["stage"] or "old")
+        return self.plan(strategies, *([static] if self.given["static"] else then))
+
     def _start(self) -> Done:
         self.check(self.strategies())
-        then = (f"first, if not done: {self.again('plan')}", *self._deploy("guard"))
+        then = (f"first, if not done: {self.again('plan --static')}", *self._deploy("guard"))
         return Done(0, {"stage": "old"}, ("nothing was written",), then)
 
     def _stage(self) -> Stage:
@@ -100,7 +108,10 @@ class Static(ReshardSteps):
         if stage == "old":
             return Done(0, {"stage": stage}, ("stage 'old': nothing has begun",))
         back, moves = _BACK[stage], self.strategies().moves
-        forward = "to undo all of it, go on to 'new', then move back: --from and --to exchanged"
+        forward = (
+            f"to undo all of it, go on to 'new': {self.again(f'status --stage {stage}')}",
+            f"then move back: {self.again('plan --static', back=True)}",
+        )
         stubs, others = self.at_new_places() if stage in {"guard", "switch"} and moves else (0, 0)
         found = ""
         if others:
@@ -111,10 +122,10 @@ class Static(ReshardSteps):
         elif stubs and stage == "guard":
             found = "new items are at new places, because processes have been in stage 'switch': 'old' misses them"
         if found:
-            return Done(FAILED, {"stage": stage}, (found,), (forward,))
+            return Done(FAILED, {"stage": stage}, (found,), forward)
         then: tuple[str, ...] = (self._deploy(back)[0],)
         if stage == "switch":
             then = (*then, f"then: {self.again('abort --stage guard')}")
         if stage in {"move", "new"}:
-            return Done(0, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
+            return Done(0, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, *forward))
         return Done(0, {"stage": stage}, (f"it goes back to {back!r}",), then)

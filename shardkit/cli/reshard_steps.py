@@ -30,8 +30,10 @@ from shardkit.table import ShardedTable
 if TYPE_CHECKING:
     from rich.console import Console
 
+_STRATEGIES = {"old", "new", "by", "shards"}
 _KEPT = {
-    *("old", "new", "by", "shards", "write_units", "read_units", "workers", "journal"),
+    *_STRATEGIES,
+    *("write_units", "read_units", "workers", "journal"),
     *("region", "profile", "endpoint_url"),
 }
 """The options that all commands of a move need alike."""
@@ -122,16 +124,22 @@ class ReshardSteps:
         transport = default_transport(self.given["profile"])
         return ShardedTable(self.table, strategy, max_concurrency=self.given["workers"], transport=transport)
 
-    def again(self, verb: str) -> str:
-        """Return the command for another verb, with the options that were given for all of them."""
+    def again(self, verb: str, *, back: bool = False) -> str:
+        """Return the command for another verb, with the options that were given for all of them.
+
+        With ``back``, it moves from the new strategy to the old one.
+        """
         context = click.get_current_context()
+        kept = _KEPT - _STRATEGIES if back else _KEPT
         given = [
             (each.opts[0], context.params[each.name])
             for each in context.command.params
-            if each.name in _KEPT and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+            if each.name in kept and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
         ]
         texts = (f"{one:.15g}" if isinstance(one, float) else str(one) for one in chain(*given))
-        return shlex.join(["shardkit", "reshard", self.table.name, *texts, *verb.split()])
+        exchanged = (("--from", self.strategies().new), ("--to", self.strategies().old)) if back else ()
+        forms = chain(*((name, _form(strategy)) for name, strategy in exchanged))
+        return shlex.join(["shardkit", "reshard", self.table.name, *forms, *texts, *shlex.split(verb)])
 
     def check(self, move: Resharding) -> None:
         """Refuse a move that the table's key schema or its indexes do not allow; no item is read."""
@@ -145,14 +153,14 @@ class ReshardSteps:
         read_units, progress = self.given["read_units"], self._progress.update
         return {"read_units": read_units, "progress": progress, **{name: more[name] for name in names}}
 
-    def plan(self, strategies: Resharding) -> Done:
+    def plan(self, strategies: Resharding, *then: str) -> Done:
         found = plan(self.sharded(strategies), **self.options("write_units"))
         remedies = tuple(_remedies(found, strategies.new))
         return Done(
             FAILED if remedies else 0,
             asdict(found),
             tuple(_planned(found)),
-            remedies or (self.again("start"),),
+            remedies or then,
             grid=lambda console: _costs(console, found),
         )
 
@@ -169,6 +177,10 @@ class ReshardSteps:
     def verify(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
         report = verify(self.sharded(strategy), **self.options())
         return _moved(report, left if report.left else then)
+
+
+def _form(strategy: Strategy) -> str:
+    return "unsharded" if isinstance(strategy, Unsharded) else json.dumps(strategy.to_dict())
 
 
 def _planned(found: MovePlan) -> Iterator[str]:

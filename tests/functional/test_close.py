@@ -18,7 +18,7 @@ from tests.support.tables import make_table
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-DAY = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
+DAY: Any = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
 FOUR = CalculatedSuffix("OrderId", shards=4)
 Opened = tuple[Any, Callable[[], object]]
 

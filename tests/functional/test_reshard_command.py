@@ -61,8 +61,8 @@ def next_command(shown: list[str]) -> list[str]:
 def test_all_the_way_by_what_it_says(table: Table) -> None:
     """Every command is the one that the command before printed; at the end the new strategy alone finds all."""
     deployed = []
-    lines(*TO, "plan")
-    command = [*TO, "start", "--static"]
+    command = next_command(lines(*TO, "plan"))
+    assert command == [*TO, "start", "--static"]
     shown: list[str] = []
     for _ in range(8):
         shown = lines(*command)
@@ -91,7 +91,8 @@ def test_a_plan(table: Table) -> None:
     assert [line.split() for line in shown if line.startswith("stage guard")] == [
         ["stage", "guard", *["0.5", "+", "0", "1.5", "+", "0", "0", "+", "1", "0", "+", "2", "0", "+", "1"]]
     ]
-    assert shown[-1] == shlex.join(["next:", "shardkit", "reshard", "Orders", *TO, *PACE, "start"])
+    assert shown[-2] == shlex.join(["next:", "shardkit", "reshard", "Orders", *TO, *PACE, "start"])
+    assert next_command(shown) == next_command(lines(*TO, "plan", "--static")) == [*TO, "start", "--static"]
     table.put_item(Item={"pk": "k.3", "sk": "s0"})
     shown = lines(*TO, "plan", code=1)
     assert "1 cannot move: 1 ambiguous keys, 0 too large" in shown
@@ -112,7 +113,7 @@ def test_what_every_next_command_needs(table: Table) -> None:
     assert shlex.split(shown[-1]) == [
         *("then:", "shardkit", "reshard", "Orders"), *options, *("advance", "--stage", "guard", "--deployed")
     ]  # fmt: skip
-    assert shlex.split(shown[1])[-1 - len(options) :] == [*options, "plan"]
+    assert shlex.split(shown[1])[-2 - len(options) :] == [*options, "plan", "--static"]
 
 
 @pytest.fixture
@@ -244,7 +245,9 @@ def test_not_to_old_once_new_items_have_stubs(table: Table) -> None:
     ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
     shown = lines(*TO, "abort", "--stage", "guard", code=1)
     assert shown[0].startswith("new items are at new places")
-    assert shown[1] == "next: to undo all of it, go on to 'new', then move back: --from and --to exchanged"
+    assert shown[1].startswith("next: to undo all of it, go on to 'new': shardkit reshard Orders ")
+    assert next_command(shown[:2]) == [*TO, "status", "--stage", "guard"]
+    assert next_command(shown) == ["--from", json.dumps(ADOPT[1].to_dict()), "--to", "unsharded", "plan", "--static"]
 
 
 @pytest.mark.parametrize("stage", ["guard", "switch"])
@@ -391,7 +394,7 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     assert "not every process has followed" in run("finish", code=3).stderr
     assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
-    assert next_command(lines("move")) == ["finish"]
+    assert next_command(lines("move")) == ["finish", "--wait"]
     assert "--stage: the table has a shard map" in run("move", "--stage", "move", code=2).stderr
     told = json.loads(run("finish", "--wait", "--json").stdout)
     assert (told["verified"], told["left"], told["stage"]) == (6, 0, "new")
@@ -409,6 +412,7 @@ def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
     moment.wait(700)
     shown = lines("--key", "hot", "--shards", "8", code=3)
     assert shown[0].startswith("key 'hot' does not have its new shards yet: the map is at 'guard'")
+    assert sorted(next_command(shown)) == sorted(["--key", "hot", "--shards", "8", "--wait"])
     shown = lines("--key", "hot", "--shards", "8", "--wait")
     assert shown[0] == "key 'hot' has 8 shards: new items use all of them, and reads find all items"
     grown = ShardedTable(table, ShardMap())
