@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 from click.exceptions import Exit
 from rich.console import Console
 
-from shardkit.cli.screen import say
+from shardkit.cli.screen import say, tell
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
 
@@ -120,7 +120,12 @@ class Outcome:
     @classmethod
     def of_text(cls, report: Any, code: int = 0) -> Outcome:
         """Return the outcome whose report is text."""
-        return cls(report.to_dict, lambda _: print(report), code)
+
+        def show(console: Console) -> None:
+            for line in str(report).splitlines():
+                tell(console, line)
+
+        return cls(report.to_dict, show, code)
 
 
 class Option(click.Option):

@@ -18,7 +18,7 @@ from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.cli.options import calculated_suffix
 from shardkit.cli.pictures import BLUE, GREY, ORANGE, picture
-from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size
+from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size, tell
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
@@ -108,13 +108,14 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
 
 
 def show_judged(console: Console, items: int, one: Judged) -> None:
-    line = partial(say, console)
+    line = partial(tell, console)
     found, verdict = one.found, one.verdict
     console.print()
     line(one.title, "bold green" if verdict.good else "bold red")
     line(f"  {verdict.reason}")
     for text in per_key_lines(one):
-        line(f"  {text}")
+        # What is to be pasted stays whole.
+        (say if one.per_key and text.endswith((one.per_key.line, one.per_key.option)) else tell)(console, f"  {text}")
     for (name, problem), count in one.without.items():
         line(f"  {count:,} items ({percent(count / items)}) are left out: {name} is {problem}")
     about = "" if found.exact else "about "
@@ -300,6 +301,12 @@ def _draw_panel(panel: Any, one: Judged) -> None:
     panel.set_yticks(places, [label for label, _ in bars])
     panel.set_ylim(max(len(bars), 2) - 0.4, -0.6)
     panel.axvline(heat.limit, color=GREY, linewidth=1.2, linestyle="--")
+    if max(values) < 2 * heat.limit:  # else it is at the left edge, and says nothing
+        panel.axvline(most, color=GREY, linewidth=0.8, linestyle=":")
+        panel.annotate(
+            f"with {HEADROOM:.0%} free: {most:,.0f}", (most, 1), (-3, 2), xycoords=("data", "axes fraction"),
+            textcoords="offset points", fontsize=8, horizontalalignment="right",
+        )  # fmt: skip
     panel.annotate(
         f"a partition: {heat.limit:,}", (heat.limit, 1), (3, 2), xycoords=("data", "axes fraction"),
         textcoords="offset points", fontsize=8,

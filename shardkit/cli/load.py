@@ -310,6 +310,9 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
             console,
             "keys are written without a suffix; if the table's keys have one, give --shards and --by, or --strategy",
         )
+    if isinstance(getattr(table.strategy, "shards", None), Mapping):
+        first = table.strategy.first
+        say(console, f"shards are counted over all keys: those with one shard are all in shard {first}")
     options.say_types(console, source)
 
 

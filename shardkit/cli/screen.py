@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -64,6 +65,18 @@ def clipped(text: str, longest: int = 60) -> str:
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line as it is: no markup, no wrapping."""
     console.print(Text(text, style), soft_wrap=True)
+
+
+def tell(console: Console, text: str, style: str = "") -> None:
+    """Print a line of prose: on a terminal, wrapped between words, with what follows indented; elsewhere as it is."""
+    lines = [text]
+    if console.is_terminal:
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        lines = textwrap.wrap(
+            text, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    for line in lines or [""]:
+        say(console, line, style)
 
 
 def columns(console: Console, *headings: str) -> Table:

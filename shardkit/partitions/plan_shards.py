@@ -175,7 +175,8 @@ def _alone(shards: int | None) -> list[str]:
     if shards is None or shards == 1:
         return []
     return [
-        f"write for this key alone: {PerKey({'<key>': shards}).line}; the others keep one shard, and cheap Queries",
+        f"write: {PerKey({'<key>': shards}).line}",
+        "for this key alone: the others keep one shard, and cheap Queries",
         f"for all keys, only if many will be hot, or you cannot list them (days): shards={shards}",
     ]
 

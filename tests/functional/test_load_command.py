@@ -74,6 +74,15 @@ def test_loads_a_file(table: Table, folder: Path) -> None:
     assert "\x1b" not in result.output
 
 
+def test_with_counts_per_key_it_says_what_a_shard_is(table: Table, folder: Path) -> None:
+    """The first has all keys that have one shard, which is no hot shard."""
+    orders_csv(folder, 6)
+    for shards, told in (({"hot": 4}, True), (4, False)):
+        text = json.dumps({"type": "CalculatedSuffix", "by": "OrderId", "shards": shards})
+        shown = invoke("orders.csv", "--table", "Orders", "--strategy", text).output
+        assert ("those with one shard are all in shard 1" in shown) is told
+
+
 def test_loads_a_file_while_items_move(table: Table, folder: Path) -> None:
     """The strategy is a Resharding, as text; items that were there are written where they are."""
     items = orders_csv(folder, 6)

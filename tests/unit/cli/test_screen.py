@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import io
 from math import inf
 
 import pytest
 
 pytest.importorskip("rich")
 
-from shardkit.cli.screen import bar, clipped, duration, percent, size
+from rich.console import Console
+
+from shardkit.cli.screen import bar, clipped, duration, percent, size, tell
+
+
+@pytest.mark.parametrize(
+    ("terminal", "said"), [(True, "  a hot key, which\n    takes 875\n    write-units a\n"), (False, None)]
+)
+def test_prose_is_wrapped_on_a_terminal_alone(terminal: bool, said: str | None) -> None:
+    """Between words, and what follows is indented; in a file, lines stay lines."""
+    text = "  a hot key, which takes 875 write-units a"
+    console = Console(file=io.StringIO(), width=20, force_terminal=terminal, color_system=None)
+    tell(console, text)
+    tell(console, "")
+    assert console.file.getvalue() == (said or f"{text}\n") + "\n"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

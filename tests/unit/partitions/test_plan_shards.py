@@ -121,7 +121,7 @@ def test_the_text_leads_with_more_partitions_where_they_save_most_shards(
         assert plan.to_dict()["better"]["shards"] == better[1]
         assert str(plan).startswith(
             f"{better[1]} shards, with {better[0]} partitions\n"
-            f'  write for this key alone: CalculatedSuffix("<sort key>", shards={{"<key>": {better[1]}}}); '
+            f'  write: CalculatedSuffix("<sort key>", shards={{"<key>": {better[1]}}})\n'
         )
 
 
