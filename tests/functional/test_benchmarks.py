@@ -21,7 +21,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner
 
 from benchmarks import bulk, direct, memory, report, ways, writes
-from benchmarks.__main__ import MEASURES, SIMULATED, Bench, main
+from benchmarks.__main__ import MEASURES, PAGE, Bench, main
 from benchmarks.measure import Figure, Timing, forget_peak, over, peak
 from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
 from benchmarks.stub import stub
@@ -386,4 +386,4 @@ def test_tables_are_written_between_their_comments(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_place_for_the_simulated_loads() -> None:
-    assert "<!-- simulate -->\n" in SIMULATED.read_text(encoding="utf-8")
+    assert "<!-- simulate -->\n" in PAGE.read_text(encoding="utf-8")

@@ -19,7 +19,8 @@ STRATEGY = CalculatedSuffix("OrderId", shards=2)
 
 
 def listed() -> set[tuple[str, str]]:
-    _, _, section = (DOCS / "reference" / "library-authors.md").read_text(encoding="utf-8").partition("## What shardkit registers\n")
+    page = (DOCS / "reference" / "library-authors.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("## What shardkit registers\n")
     rows = re.findall(r"^\| (`[^|]+`) \| (first|last) \|", section.partition("\n## ")[0], re.MULTILINE)
     return {
         (name.replace("…", "after-call.dynamodb."), order)
