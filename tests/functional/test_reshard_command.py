@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ShardedTable, ShardMap, Unsharded
 from shardkit.migrate.marks import MARK
+from tests.functional.test_docs import DOCS
 from tests.support.mapped import Moment
 from tests.support.moving import ADOPT, TOKEN, homes, resharding
 from tests.support.recorder import answering, recording
@@ -59,13 +61,14 @@ def next_command(shown: list[str]) -> list[str]:
 
 
 def test_all_the_way_by_what_it_says(table: Table) -> None:
-    """Every command is the one that the command before printed; at the end the new strategy alone finds all."""
-    deployed = []
+    """Every command is the one that the command before printed, and is listed on the page; the end finds all items."""
+    deployed, used = [], []
     command = next_command(lines(*TO, "plan"))
     assert command == [*TO, "start", "--static"]
     shown: list[str] = []
     for _ in range(8):
         shown = lines(*command)
+        used.append(" ".join(command[len(TO) :]))
         deployed += [line.partition("every process: ")[2] for line in shown if "every process: " in line]
         if command[-2:] == ["finish", "--deployed"]:
             break
@@ -76,6 +79,9 @@ def test_all_the_way_by_what_it_says(table: Table) -> None:
         *(f"Resharding(Unsharded(), {ADOPT[1]!r}, stage={stage!r})" for stage in ("guard", "switch", "move")),
         repr(ADOPT[1]),
     ]
+    _, _, page = (DOCS / "adopt.md").read_text(encoding="utf-8").partition("\n## With the stages in the code\n")
+    listed = re.findall(r"^\| `(.+?)(?: --write-units \d+)?`", page.partition("\n## ")[0], re.MULTILINE)
+    assert listed == used
     found = ShardedTable(table, ADOPT[1]).scan_items()
     assert sorted(str(item["sk"]) for item in found) == [f"s{number}" for number in range(6)]
 
