@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from shardkit import (
     ConfigurationError,
     RandomSuffix,
     ShardedTable,
+    ShardkitError,
     Strategy,
     Unsharded,
     backfill_index,
 )
 from shardkit.cli import build_app
+from tests.support.disks import full_disk
 from tests.support.fakes import timeless
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
@@ -192,6 +195,19 @@ def test_a_file_that_is_no_journal_is_left(table: Table, tmp_path: Path) -> None
         with pytest.raises(ConfigurationError, match="is damaged, or not the journal of a backfill"):
             backfill_index(orders, "by-source", journal=path)
         assert path.read_text(encoding="utf-8") == content
+
+
+def test_a_full_disk(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops and says so, the journal keeps what it had, and with room again the same call goes on."""
+    monkeypatch.setattr("shardkit.passes.passes._KEEP_SECONDS", 0.0)
+    orders = ShardedTable(table, Unsharded(), indexes={"by-source": BY_SOURCE}, max_concurrency=3)
+    path = tmp_path / "backfill.journal"
+    with full_disk(None) as fill, pytest.raises(ShardkitError, match=r"^journal: '.*' cannot be written \(.*too large"):
+        backfill_index(orders, "by-source", journal=path, progress=lambda report: fill(10) if report.written else None)
+    assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - names
+    report = backfill_index(orders, "by-source", journal=path)
+    assert (report.complete, report.left) == (True, 0)
+    assert report.written < ORDERS
 
 
 def test_what_an_old_writer_leaves_is_found(table: Table) -> None:
