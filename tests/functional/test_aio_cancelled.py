@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from boto3.dynamodb.conditions import Key
@@ -60,19 +60,23 @@ def gate() -> Iterator[Gate]:
     gate.opened.set()
 
 
-def run(use: Use, answer: Callable[[str, Body], Any]) -> Service:
+def run(use: Use, answer: Callable[[str, Body], Any], transport: Literal["client", "direct"] = "client") -> Service:
     """Use a table of eight shards; at the end, no task is left."""
 
     async def main(service: Service) -> None:
         config = AioConfig(retries={"total_max_attempts": 1}, max_pool_connections=SHARDS)
         async with get_session().create_client("dynamodb", endpoint_url=service.url, config=config) as client:
-            orders = ShardedTable(client, CalculatedSuffix("OrderId", SHARDS), table_name="Orders", key_schema=SCHEMA)
-            await use(orders)
+            await use(table_of(client, transport))
         assert alone()
 
     with serving(answer) as service:
         asyncio.run(main(service))
     return service
+
+
+def table_of(client: Any, transport: Literal["client", "direct"]) -> ShardedTable:
+    strategy = CalculatedSuffix("OrderId", SHARDS)
+    return ShardedTable(client, strategy, table_name="Orders", key_schema=SCHEMA, transport=transport)
 
 
 def alone() -> bool:
@@ -187,6 +191,58 @@ def test_no_task_is_left(gate: Gate, name: str, way: Any) -> None:
         assert (await orders.query(**DAY))["Items"] == []
 
     run(use, held)
+
+
+def echoed(operation: str, body: Body) -> tuple[int, Body]:
+    """An item, or one of each shard, that tells which request it answers."""
+    if operation == "GetItem":
+        return 200, {"Item": {**body["Key"], "Note": body["Key"]["OrderId"]}}
+    (day,) = [value["S"] for value in body["ExpressionAttributeValues"].values()]
+    return 200, {"Items": [{"Date": {"S": day}, "OrderId": {"S": day}}], "Count": 1, "ScannedCount": 1}
+
+
+async def answers_are_right(orders: ShardedTable, day: str) -> None:
+    key = {"Date": day, "OrderId": day}
+    assert (await orders.get_item(Key=key))["Item"] == {**key, "Note": day}
+    found = (await orders.query(KeyConditionExpression=Key("Date").eq(day)))["Items"]
+    assert sorted(item["OrderId"] for item in found) == [f"{day}.{shard}" for shard in range(1, SHARDS + 1)]
+
+
+@pytest.mark.parametrize("transport", ["client", "direct"])
+def test_no_answer_goes_to_another_call(transport: Literal["client", "direct"]) -> None:
+    """A call is cancelled after any number of turns of the loop; the next one has its own answers."""
+
+    async def use(orders: ShardedTable) -> None:
+        await answers_are_right(orders, "first")
+        cancelled = 0
+        for turns in range(0, 120, 2):
+            task = asyncio.ensure_future(answers_are_right(orders, f"cancelled{turns}"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+            cancelled += isinstance(ended, asyncio.CancelledError)
+            assert alone()
+            await answers_are_right(orders, f"then{turns}")
+        assert cancelled
+
+    run(use, echoed, transport)
+
+
+def test_past_the_client_each_loop_has_its_own_connections() -> None:
+    """One table, in one `asyncio.run` after the other: the client itself belongs to the first one's loop."""
+    tables: list[ShardedTable] = []
+
+    async def first(service: Service) -> None:
+        config = AioConfig(retries={"total_max_attempts": 1})
+        async with get_session().create_client("dynamodb", endpoint_url=service.url, config=config) as client:
+            tables.append(table_of(client, "direct"))
+            await answers_are_right(tables[0], "first")
+
+    with serving(echoed) as service:
+        asyncio.run(first(service))
+        for day in ("second", "third"):
+            asyncio.run(answers_are_right(tables[0], day))
 
 
 @pytest.mark.parametrize("closing", ["async with", "close"])
