@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from shardkit import CalculatedSuffix, RangeSuffix, ShardedTable, ShardMapAdmin, Strategy, Unsharded
+from shardkit.sharding.shard_map import MAP
 from tests.histories.judge import STAGES, History, Judged
 from tests.histories.linearizable import ANY
 from tests.histories.processes import (
@@ -238,12 +239,13 @@ class Run:
         number = recorder.begin("scan")
         table: Any = ShardedTable(self._table, state.strategy)
         if state.stage not in {"old", "new"}:
-            recorder.end(number, [placed(one) for one in table.scan_items(ConsistentRead=True)])
+            found = [one for one in table.scan_items(ConsistentRead=True) if one["pk"] != MAP]
+            recorder.end(number, [*map(placed, found)])
             return
         pages = SESSION.client("dynamodb", endpoint_url=self.endpoint).get_paginator("scan")
         stored = pages.paginate(TableName=self._table.name, ConsistentRead=True).build_full_result()["Items"]
         items = [{name: next(iter(value.values())) for name, value in one.items()} for one in stored]
-        found = [one for one in items if one["pk"] != "shardkit:map"]
+        found = [one for one in items if one["pk"] != MAP]
         for one in found:
             one["pk"] = one["pk"].partition(".")[0]
             if "n" in one:
