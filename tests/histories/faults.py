@@ -18,7 +18,7 @@ class Fault(NamedTuple):
 
 
 _READ = 'there = (yield from send("GetItem", {"Key": homes.old})).get("Item")'
-_NO_MATTER = "#m = :t OR NOT #m = :t"
+_NO_MATTER = "#m = :t OR attribute_not_exists(#m)"
 FAULTS: dict[str, Fault] = {
     "no lease check": Fault(
         ("guard", "switch", "move"),
@@ -41,7 +41,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "new places are read before old ones": Fault(
-        ("switch", "move"),
+        ("move",),
         (
             (
                 "migrate.query",
@@ -51,7 +51,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "the new place is not read again": Fault(
-        ("switch", "move"),
+        ("move",),
         (
             (
                 "migrate.items",
@@ -61,7 +61,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "the mark is not checked": Fault(
-        ("switch", "move"),
+        ("move",),
         (
             (
                 "migrate.items",
@@ -81,7 +81,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "the mover deletes without a condition": Fault(
-        ("switch", "move"),
+        ("move",),
         (
             (
                 "migrate.mover",

@@ -41,11 +41,11 @@ ADMIN_RATE = (MAP_LEASE_SECONDS + EFFECT_SECONDS) / (LEASE_SECONDS + AGE_SECONDS
 TTL_SECONDS = 0.4
 
 PARTITIONS = ("k0", "k1")
-REGISTERS = tuple(f"r{number}" for number in range(5))
+REGISTERS = tuple(f"r{number}" for number in range(8))
 """The sort keys of items that are written again and again."""
-STEADY = tuple(f"p{number:02}" for number in range(20))
+STEADY = tuple(f"p{number:02}" for number in range(30))
 """Those of items that are there all the time."""
-LOADED, LOAD_SECONDS = 40, 0.8  # the items of a load, and the rest after it
+LOADED, LOAD_SECONDS = 40, 0.4  # the items of a load, and the rest after it
 
 WORKERS = ["client", "direct", "installed client", "installed resource", "cached"]
 if find_spec("aiobotocore") is not None:
@@ -127,10 +127,9 @@ def face_table(job: Job) -> Iterator[Any]:
 def work(job: Job, recorder: Recorder) -> None:
     """Make one operation after another, until it is over."""
     with face_table(job) as table:
-        made = [
-            (CachedWorker if job.kind == "cached" else Worker)(job, table, recorder, str(number))
-            for number in range(3 if job.kind == "cached" else 1)
-        ]
+        kind = CachedWorker if job.kind == "cached" else Worker
+        # An event loop has one thread.
+        made = [kind(job, table, recorder, str(number)) for number in range(1 if job.kind.endswith("aio") else 3)]
         threads = [threading.Thread(target=worker.run, daemon=True) for worker in made[1:]]
         for thread in threads:
             thread.start()
@@ -159,8 +158,8 @@ class Worker:
     def kinds(self) -> dict[Callable[[], None], int]:
         every = {
             self.get: 24, self.put: 10, self.put_new: 8, self.swap: 8, self.set: 6, self.add: 10, self.delete: 8,
-            self.batch_get: 4, self.batch_write: 1, self.query: 5, self.query_local: 3, self.query_global: 2,
-            self.query_items: 4, self.scan_items: 3,
+            self.batch_get: 4, self.batch_write: 1, self.query: 8, self.query_local: 3, self.query_global: 2,
+            self.query_items: 6, self.scan_items: 3,
         }  # fmt: skip
         # An installed client refuses a Scan while items move, and its paginators are its pages.
         return {kind: share for kind, share in every.items() if "_items" not in kind.__name__ or not self.installed}
@@ -341,7 +340,7 @@ def mover(job: Job, recorder: Recorder) -> None:
     while not job.stop.value:
         number = recorder.begin("move")
         try:
-            report = move(job.sharded(max_concurrency=4), write_units=None, read_units=None)
+            report = move(job.sharded(max_concurrency=10), write_units=None, read_units=None)
         except Exception as error:  # noqa: BLE001 - the check says which may be
             recorder.lost(number, error)
             time.sleep(0.05)

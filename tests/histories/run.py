@@ -87,7 +87,7 @@ class Run:
             global_indexes=[GlobalIndex("by-g", ("g", "S"), ("l", "S"))],
         )
         recorder = Recorder(self.folder / "seed.jsonl", "seed")
-        keys = [(partition, sort) for partition in PARTITIONS for sort in (*STEADY, *REGISTERS[::2])]
+        keys = [(partition, sort) for partition in PARTITIONS for sort in (*STEADY, *REGISTERS)]
         number = recorder.begin("puts", keys, "seed")
         with ShardedTable(self._table, self._old).batch_writer() as batch:
             for key in keys:
@@ -145,10 +145,11 @@ class Run:
                 self._start(kind)
         if now < self._next:
             return
-        self._next = now + self._rng.uniform(0.05, 0.4)
+        self._next = now + self._rng.uniform(0.1, 0.5)
         alive = [kind for kind, process in self._running.items() if process.is_alive() and kind not in self._stopped]
         if not alive:
             return
+        alive += [kind for kind in alive if kind in {"load", "mover"}]  # these twice as often
         kind = self._rng.choice(alive)
         process = self._running[kind]
         what = self._rng.choices(["kill", "stop", "clock"], [3, 4, 3])[0]
@@ -178,7 +179,7 @@ class Run:
         least = time.monotonic() + LEASE_SECONDS + AGE_SECONDS
         while time.monotonic() < least or self._admin.wait() > 0:
             self._attack()
-            if stage == "move" and not self._is_moving():
+            if stage == "move" and not self._is_moving() and time.monotonic() > least - AGE_SECONDS:
                 self._start("mover")
             time.sleep(0.01)
         if stage != "move" or stage == self.stages[-1]:
