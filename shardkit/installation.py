@@ -113,7 +113,7 @@ def install(
         indexes: By table, the sharded global secondary indexes: a strategy for the name of each, as for
             :class:`ShardedTable`.
         key_schemas: Key schemas by table, as for CreateTable. By default, one DescribeTable per client and table reads
-            the key schema when it is first needed.
+            the key schema when it is first needed, and one GetItem looks for a shard map, as for :class:`ShardedTable`.
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections``.
         rng: The source of random suffixes and jitter; seed it to repeat a run.
@@ -382,7 +382,8 @@ class _Tables(Attachment):
             if all(name in {plain, arn} for name in (table, named)):
                 programs = self._given.programs(table, named, self.shardings)
                 if table not in self._given.key_schemas:
-                    programs.describe(description)
+                    known = programs.describe(description)
+                    yield from programs.check_map(known, waits=False)
         self._programs[named] = programs
         return programs
 

@@ -119,7 +119,7 @@ def _check(table: Any, items: Items, options: LoadOptions) -> None:
 async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> SourceLoad:
     workers = runner.side_by_side(options.get("workers"), "workers")
     programs = runner.programs
-    sharding = await runner.run(programs.to_load())
+    sharding = await runner.run(programs.to_load(look=True))
     machine = programs.machine(sharding) or Load
     return SourceLoad(sharding, items, options, workers=workers, draw=programs.draw, machine=machine)
 

@@ -643,7 +643,9 @@ class ShardedTable(ItemOperations):
         indexes: The sharded global secondary indexes: a strategy for the name of each, with ``attribute=``, ``source=``
             or neither (docs/sharded-indexes.md). Every write keeps their keys true.
         key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
-            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
+            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``),
+            and one GetItem (0.5 read units) looks whether a shard map says otherwise than ``strategy``: the call then
+            raises ConfigurationError. Without ``dynamodb:GetItem``, or with ``key_schema``, nothing is looked for.
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections`` (10 unless configured).
         rng: The source of random suffixes and jitter; seed it to repeat a run.

@@ -117,11 +117,13 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
             Ctrl-C ends the load at once. With a journal, the load can be resumed after both.
 
     Cost: one BatchWriteItem per 25 items, and per 25 items that are sent again; up to ten PutItem per second while
-        items come back without a reason; one DescribeTable per minute for a share of the throughput; one DescribeTable
-        for ``processes``, and one per process. Memory: the JSON of each item in the window plus 300 bytes, the failed
-        items, and 55 MB per process.
-    IAM: ``dynamodb:BatchWriteItem``; ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and neither a share
-        nor ``processes``; ``dynamodb:PutItem`` to find out reasons (without it they stay unknown).
+        items come back without a reason; one GetItem at the start, which looks for a shard map that says otherwise than
+        the strategy (then it raises ConfigurationError); one DescribeTable per minute for a share of the throughput;
+        one DescribeTable for ``processes``, and one per process. Memory: the JSON of each item in the window plus 300
+        bytes, the failed items, and 55 MB per process.
+    IAM: ``dynamodb:BatchWriteItem``; ``dynamodb:GetItem`` (without it, a load goes on); ``dynamodb:DescribeTable``,
+        unless ``key_schema=`` was given and neither a share nor ``processes``; ``dynamodb:PutItem`` to find out reasons
+        (without it they stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
     runner, source_load, through = _started(table, items, options)
@@ -154,7 +156,7 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Sour
     runner = runner_of(table, workers, options.get("transport"))
     most = runner.concurrency * (processes or 1)
     workers = min(workers or most, most)
-    sharding = runner.run(runner.programs.to_load())
+    sharding = runner.run(runner.programs.to_load(look=True))
     through = None
     machine = runner.programs.machine(sharding) or Load
     if processes is not None:

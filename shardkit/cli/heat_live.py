@@ -40,6 +40,7 @@ from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, brief
+from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -320,7 +321,12 @@ def heat_of_table(
 ) -> LiveHeat | ThrottledTable:
     """Read a sample of a table, or, with ``last``, the reports of Contributor Insights."""
     spread = None if strategy is None else parsed_strategy(strategy)
-    client = call.dynamodb().meta.client
+    resource = call.dynamodb()
+    client = resource.meta.client
+    if spread == ShardMap():
+        from shardkit.shard_map import ShardMapAdmin
+
+        spread = ShardMapAdmin(resource.Table(name)).read().strategy
     if last is not None:
         until = datetime.now(UTC)
         back = _looking_back(last, until)

@@ -111,7 +111,7 @@ def load(
             direct_options(transport)  # refuses it if its extra is not installed
         way = "client" if transport == "client" else default_transport(call.aws.profile)
         make = partial(ShardedTable, resource.Table(table), transport=way)
-        opened, target = source_for_table(call, source, make, cursors=_cursors(cursors), **more)
+        opened, target = source_for_table(call, source, make, cursors=_cursors(cursors), follows=True, **more)
         units = _rate(write_units, shared_budget, resource, call)
         show_plan(call.stderr, source, opened, target)
         if dry_run:

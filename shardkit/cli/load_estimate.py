@@ -85,7 +85,7 @@ class Estimate:
 
 def estimate(source: Source, table: ShardedTable, write_units: float | str | SharedRates | None) -> Estimate:
     """Read a source to its end and count; random suffixes differ from those of the load."""
-    sharding = table.runner.run(table.runner.programs.known())
+    sharding = table.runner.run(table.runner.programs.to_load())
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret

@@ -17,6 +17,7 @@ from shardkit.cli.command import STOPPED, Call, Option
 from shardkit.cli.screen import CommandProgress, Line, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError, brief
+from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
 
 if TYPE_CHECKING:
@@ -65,10 +66,16 @@ spreading = several(
         "--shards",
         type=COUNT,
         group=SPREAD,
-        help="Shards of a partition key, with --by. Without a strategy, keys get no suffix.",
+        help="Shards of a partition key, with --by. Without a strategy, the table's shard map is followed, if there is "
+        "one; otherwise keys get no suffix.",
     ),
     option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from."),
-    option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
+    option(
+        "--strategy",
+        group=SPREAD,
+        help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}; {"type": "ShardMap"} follows the '
+        "table's map.",
+    ),
     option(
         "--index",
         "indexes",
@@ -114,11 +121,18 @@ def source_for_table(
     strategy: str | None,
     indexes: Iterable[tuple[str, str]],
     stored_by: str | None,
+    follows: bool = False,
     **options: Any,
 ) -> tuple[SectionedSource, ShardedTable]:
-    """Make a table by the options of :data:`spreading`, and open a source whose items are written into it."""
+    """Make a table by the options of :data:`spreading`, and open a source whose items are written into it.
+
+    ``follows``: without a strategy, the table's shard map is followed, if it has one.
+    """
     spread = spread_strategy(shards, by, strategy)
-    table = make(strategy=spread, indexes={name: parsed_strategy(form, f"--index {name}") for name, form in indexes})
+    of_indexes = {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
+    table = make(strategy=spread, indexes=of_indexes)
+    if follows and (shards, by, strategy) == (None, None, None) and table.runner.run(table.runner.programs.has_map()):
+        table = make(strategy=ShardMap(), indexes=of_indexes)
     exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
     source = text_source(call, where, table=table, stored_by=exported, **options)
     check_attributes("--by" if by else "--strategy", spread.by_attributes or (), source)

@@ -189,4 +189,6 @@ def movable(programs: Programs, stage: Stage | None = None) -> Program[Movable]:
             f"process to stage {stage!r} first, and this one too",
             strategy.stage,
         )
+    if stage is not None:
+        yield from programs.check_map(moving)
     return Movable(moving, description, strategy.stage, held)

@@ -11,9 +11,8 @@ from boto3.session import Session
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.processes import Connect, made_client
 from shardkit.runtime.runner import Runner, draw_from
-from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy
-from shardkit.tables import refuse_map
+from shardkit.tables import programs_of, refuse_map
 
 _DESCRIBED = ("TableName", "TableArn", "TableId", "KeySchema", "AttributeDefinitions", "Replicas")
 _INDEXES = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
@@ -45,8 +44,11 @@ def connected(connect: Connect | None, alike: Connect | None) -> Iterator[Any]:
 
 def describe(client: Any, table: str, strategy: Strategy) -> Mapping[str, Any]:
     """Return the response of DescribeTable."""
-    programs = Programs(table, strategy, None, draw_from(None))
-    return Runner(client, programs, 1).run(programs.description())
+    programs = programs_of(table, strategy, None, draw_from(None))
+    runner = Runner(client, programs, 1)
+    description = runner.run(programs.description())
+    runner.run(programs.check_map(programs.describe(description)))
+    return description
 
 
 def for_tasks(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,11 +20,14 @@ from shardkit.sharding.query.plan import QueryPlan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.seam import Operations
+from shardkit.sharding.shard_map import ShardMapState, map_key
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
-from shardkit.strategies import Strategy
+from shardkit.strategies import Strategy, Unsharded
 
 if TYPE_CHECKING:
     from shardkit.sharding.leases import Held
+
+_log = logging.getLogger("shardkit")
 
 
 def no_request() -> dict[str, Any]:
@@ -80,12 +84,52 @@ class Programs:
         self._known = self.shardings[self.table] = known
         return known
 
+    def has_map(self) -> Program[bool]:
+        """Return whether the table has a shard map; if not, what DescribeTable told is known from now on."""
+        description = yield from self.description(joins=True)
+        found = yield from self.found_map(Sharding.described(self.table, Unsharded(), description))
+        if found is None:
+            self.describe(description)
+        return found is not None
+
     def known(self, index: object = None) -> Program[Operations]:
-        """Return the table's operations, after at most one DescribeTable; read it again for an unknown index."""
+        """Return the table's operations, after at most one DescribeTable; read it again for an unknown index.
+
+        With the DescribeTable, it looks whether a shard map says otherwise than the strategy.
+        """
         known = self._known
         if known is None or (isinstance(index, str) and index not in known.indexes and self.given is None):
-            return self.describe((yield from self.description(joins=True)))
+            description = yield from self.description(joins=True)
+            yield from self.check_map(Sharding.described(self.table, Unsharded(), description), waits=False)
+            return self.describe(description)
         return known
+
+    def check_map(self, known: Sharding, *, waits: bool = True) -> Program[None]:
+        """Refuse the strategy if the table has a shard map that says otherwise; ``waits``: as for ``found_map``."""
+        if self.leased:
+            return
+        state = yield from self.found_map(known, waits=waits)
+        if state is not None:
+            state.check(self.strategy, self.table)
+
+    def found_map(self, known: Sharding, *, waits: bool = True) -> Program[ShardMapState | None]:
+        """Read the table's shard map; None: there is none, or the service refuses to tell.
+
+        ``waits``: let the client repeat the read if it is throttled.
+        """
+        if known.types.get(known.partition_key) == "N":
+            return None
+        # Eventually consistent: a caller that began a second sooner would not have seen more.
+        params = {"TableName": self.table, "Key": map_key(known.keys, known.types)}
+        try:
+            answer = yield Send("GetItem", params, paced=not waits, joins=True)
+        except Exception as error:
+            # Those who have no map must not need the permission, or the throughput, to look for one.
+            if not isinstance(getattr(error, "response", None), dict):
+                raise
+            _log.info("table %s: could not look for a shard map (%s), goes on without", self.table, code_of(error))
+            return None
+        return ShardMapState.of(answer["Item"], self.table) if "Item" in answer else None
 
     def under(self, held: Held) -> Self:
         """Return the same operations for one call, whose leases ``held`` collects."""
@@ -111,8 +155,11 @@ class Programs:
         """Return the attributes of the primary key."""
         return (yield from self.known()).key_names
 
-    def to_load(self) -> Program[Operations]:
-        """Return the table's operations, before a load."""
+    def to_load(self, *, look: bool = False) -> Program[Operations]:
+        """Return the table's operations, before a load; ``look``: for a shard map, also if the table is known."""
+        known = self._known
+        if look and known is not None:
+            yield from self.check_map(known)
         return (yield from self.known())
 
     def machine(self, sharding: Operations) -> Callable[..., Any] | None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
-from shardkit.core.calls import explains_construction
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
+from shardkit.strategies.suffixes import known_type
 
 Clocks = Callable[[], tuple[float, ...]]
 """Returns what one clock or several show, in seconds: time passes as fast as the fastest of them."""
@@ -40,7 +40,7 @@ _KEY_VALUES: dict[str, WireValue] = {"S": {"S": MAP}, "B": {"B": binary_text(MAP
 _LAST = len(STAGES) - 1
 
 
-@explains_construction
+@known_type
 @dataclass(frozen=True, repr=False)
 class ShardMap(Strategy):
     """Take the strategy, and the stage of a move, from the shard map: an item in the table itself.
@@ -69,6 +69,10 @@ class ShardMap(Strategy):
 
     clock: Clocks | None = field(default=None, kw_only=True, compare=False)
     settled = False
+
+    def __post_init__(self) -> None:
+        if self.clock is not None and not callable(self.clock):
+            raise ConfigurationError(f"clock: must be a function, got {brief(self.clock)}; leave it out")
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "ShardMap"}
@@ -165,6 +169,21 @@ class ShardMapState:
             self, generation=self.generation + 1, stage=stage, before=self.stage, reached=reached, since=None
         )
 
+    def check(self, strategy: Strategy, table: str) -> None:
+        """Refuse a strategy given beside the map, unless the map has the same one and no move under way.
+
+        So ``ShardMap()`` can be deployed to one process after another, before the first move.
+        """
+        alone = {"old": self.old, "new": self.new}.get(self.stage)
+        if any(_places(one) == _places(strategy) for one in (alone, self.strategy) if alone is not None):
+            return
+        remedy = "" if alone is None else f", or, where a ShardMap is not supported, {brief(alone, 300)}"
+        raise ConfigurationError(
+            f"strategy: table {table!r} has a shard map (generation {self.generation}, stage {self.stage!r}), by which "
+            f"its items are stored as {brief(alone or self.strategy, 300)} says, got {brief(strategy, 300)}; items "
+            f"would be written and read at other places than those of the map, so give ShardMap(){remedy}"
+        )
+
     def to_attributes(self) -> WireItem:
         """Return the attributes of the map's item, without its key. Conditions name the generation."""
         strategies = {"old": self.old.to_dict(), "new": None if self.new is None else self.new.to_dict()}
@@ -177,6 +196,8 @@ class ShardMapState:
         stages: set[Any] = {self.stage, self.before, self.reached}
         if not stages <= {*STAGES} or (self.new is None and self.stage != "old"):
             raise ValueError(f"no such stage: {stages}, or no strategy to move to: {self.new!r}")
+        if not self.old.settled or not (self.new is None or self.new.settled):
+            raise ValueError(f"old and new are strategies of a table, got {self.old!r} and {self.new!r}")
         if type(self.generation) is not int or not isinstance(self.since, int | float | None):
             raise ValueError(f"generation and since are numbers, got {self.generation!r} and {self.since!r}")
         return self
@@ -206,6 +227,11 @@ class ShardMapState:
             f"strategy: the shard map of table {table!r} has form {brief(given['form'], 20)}, and this shardkit reads "
             f"form {_FORM}; use the version of shardkit that wrote it"
         )
+
+
+def _places(strategy: Strategy | None) -> tuple[type, dict[str, Any]]:
+    """Return what tells where items are; ``locate`` tells only how they are searched for."""
+    return type(strategy), {**vars(strategy), "locate": None}
 
 
 def created(strategy: Strategy) -> ShardMapState:

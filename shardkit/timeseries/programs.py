@@ -126,7 +126,7 @@ class SeriesPrograms(Programs):
         yield from ()
         return self._sharding_of_all.key_names
 
-    def to_load(self) -> Program[Operations]:
+    def to_load(self, *, look: bool = False) -> Program[Operations]:
         yield from self.tables.existing()
         return self._sharding_of_all
 

@@ -15,6 +15,7 @@ from boto3.dynamodb.conditions import Key
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
 from shardkit.capacity import HotKeyWarning, Usage
 from shardkit.capacity.exporters.emf import EmbeddedMetrics
+from shardkit.sharding.shard_map import MAP
 from tests.support.wire import Body, Service, serving
 
 pytestmark = pytest.mark.aio
@@ -115,9 +116,12 @@ def test_a_meter_on_a_sharded_table_counts_that_table() -> None:
             await orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"))
             await bulk_load(orders, [ITEM])
         await orders.put_item(Item=ITEM)
-        assert used.by_table == {"Orders": Usage(read_units=1.0, write_units=5.0, requests=4)}
-        assert used.by_key == {("Orders", "2014-07-09"): Usage(read_units=1.0, write_units=5.0, requests=4)}
-        assert len(used.by_physical_key) == 2
+        assert used.by_table == {"Orders": Usage(read_units=1.5, write_units=5.0, requests=5)}
+        assert used.by_key == {
+            ("Orders", "2014-07-09"): Usage(read_units=1.0, write_units=5.0, requests=4),
+            ("Orders", MAP): Usage(read_units=0.5, requests=1),  # the load looked for a shard map
+        }
+        assert len(used.by_physical_key) == 3
 
     with_client(use)
 

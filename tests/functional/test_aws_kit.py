@@ -138,7 +138,7 @@ class TestSpending:
 
         [outcome] = run.carry_out([planned])
         assert (outcome.verdict, outcome.seen) == ("not verified", "OverspentError: the bound of 0.00 USD is reached")
-        assert DEAR * outcome.dollars == pytest.approx(0.0001)
+        assert DEAR * outcome.dollars == pytest.approx(0.0001, rel=0.01)  # up to one write more
         assert run.client.list_tables()["TableNames"] == []  # what is not metered goes on
 
     def test_what_no_meter_sees_is_charged_at_once(self, run: Run) -> None:

@@ -141,6 +141,7 @@ def test_more_shards_keep_the_count(pages: Table) -> None:
 
 def test_a_meter_counts_its_calls(pages: Table) -> None:
     views = ShardedCounter(pages, HOME, "Hits", shards=4)
+    views.value()  # describes the table
     meter = CapacityMeter()
     with meter.attach(pages), meter.scope("views") as used:
         views.add()

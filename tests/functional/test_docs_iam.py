@@ -109,7 +109,7 @@ def sent(resource: DynamoDBServiceResource, *roles: str) -> list[Access]:
         with recording(orders.meta.client) as recorder:
             for role in roles:
                 CALLS[role](orders)
-        found += [access for operation, body in recorder.requests for access in accesses(operation, body)]
+        found += [access for operation, body in recorder.calls for access in accesses(operation, body)]
         orders.delete()
     return found
 
@@ -217,7 +217,7 @@ def test_a_stage(resource: DynamoDBServiceResource, boto3_session: boto3.Session
     with recording(orders.meta.client) as recorder:
         for _ in range(2):
             stage_items(open_source(str(path)), staged.WHERE, table=orders, s3=s3, work_dir=tmp_path)
-    asked += [access for operation, body in recorder.requests for access in accesses(operation, body)]
+    asked += [access for operation, body in recorder.calls for access in accesses(operation, body)]
     assert [access for access in asked if not allows(POLICIES["Stager"], access)] == []
     actions = {action for statement in POLICIES["Stager"]["Statement"] for action in listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions
@@ -277,9 +277,9 @@ def test_a_backfill(resource: DynamoDBServiceResource) -> None:
     orders = ShardedTable(table, Unsharded(), indexes={"by-status": by_status})
     with recording(table.meta.client) as recorder:
         backfill_index(orders, "by-status", write_units="10%")
-        whole = len(recorder.requests)
+        whole = len(recorder.calls)
         backfill_index(orders, "by-status", verify_only=True)
-    asked = [access for operation, body in recorder.requests for access in accesses(operation, body)]
+    asked = [access for operation, body in recorder.calls for access in accesses(operation, body)]
     assert [access for access in asked if not allows(POLICIES["Backfill"], access)] == []
     [statement] = POLICIES["Backfill"]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(statement["Action"])

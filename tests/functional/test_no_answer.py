@@ -180,7 +180,7 @@ def test_a_bulk_load_of_which_nothing_is_stored(client: Any, service: Service, b
     assert report is not None
     assert (report.written, report.failed) == (0, 10)
     assert clock.sleeps
-    assert len(service.requests) == 2 * 10
+    assert len(service.operations) == 2 * 10
     with pytest.raises(BulkLoadError, match="not a DynamoDB answer"), orders.batch_writer() as batch:
         batch.put_item(Item=ITEMS[0])
 
@@ -188,11 +188,11 @@ def test_a_bulk_load_of_which_nothing_is_stored(client: Any, service: Service, b
 def test_a_bulk_load_that_goes_on(client: Any, service: Service) -> None:
     """A batch that met such an answer is sent again."""
     bodies = chain([HTML, b"{}", HTML], repeat({"UnprocessedItems": {}}))
-    service.answer = lambda *_: (200, next(bodies))
+    service.answer = lambda operation, _: (200, next(bodies) if operation == "BatchWriteItem" else {})
     orders, _ = orders_over(client)
     report = bulk_load(orders, ITEMS)
     assert (report.written, report.retried) == (10, 10)
-    assert len(service.requests) == 4
+    assert len(service.operations) == 4
 
 
 @pytest.mark.parametrize("body", [HTML, b"{}"])

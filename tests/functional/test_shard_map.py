@@ -147,7 +147,9 @@ def test_a_fan_out_longer_than_a_lease_renews_it(table: Any, moment: Moment, sec
 def test_a_fan_out_during_a_change_begins_anew(table: Any, moment: Moment) -> None:
     """Half of the shards were read when the map changed: the page has each item once, of the new stage's places."""
     orders, admin = mapped(table, moment, RandomSuffix(2), max_concurrency=1), moment.admin(table)
-    new = ShardedTable(table, RandomSuffix(4))
+    new = ShardedTable(
+        table, RandomSuffix(4), key_schema=table.meta.client.describe_table(TableName=table.name)["Table"]
+    )
     queries: list[int] = []
 
     def change() -> None:
@@ -281,6 +283,7 @@ def test_an_installed_client_follows_the_map(table: Any, moment: Moment, resourc
         assert [name for name, _ in seen if name != "DescribeTable"] == [
             "map",
             "TransactWriteItems",
+            "map",  # of the other table, which has none
             "BatchWriteItem",
             "BatchGetItem",
         ]

@@ -19,6 +19,7 @@ from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy
 
 FormatName = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
@@ -153,6 +154,8 @@ def _stored(sharding: Sharding | None, stored_by: Strategy | None) -> Sharding |
         raise ConfigurationError(
             f"stored_by: must be a strategy, got {brief(stored_by)}; give that of the exported table"
         )
+    if stored_by == ShardMap():
+        stored_by.refuse()
     if sharding is None:
         raise ConfigurationError("stored_by: needs table=, which names the partition key; give the table")
     return replace(sharding, strategy=stored_by)
@@ -169,7 +172,7 @@ def _sharding_of(table: Any) -> Sharding | None:
     if table is None:
         return None
     runner = runner_of(table)
-    return runner.run(runner.programs.known())
+    return runner.run(runner.programs.to_load())
 
 
 def _format_of(files: Sequence[File]) -> FormatName:
