@@ -7,7 +7,7 @@ from typing import Any
 
 from shardkit.core.machine import Program, Send, Wait
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ShardkitError
+from shardkit.errors import PeriodError, ShardQueryError
 from shardkit.timeseries.periods import Period
 from shardkit.timeseries.settings import Series, Throughput
 
@@ -18,7 +18,12 @@ _PASSING = frozenset({"BACKFILLING", "CREATING", "UPDATING", "missing"})
 
 
 def is_missing(error: BaseException) -> bool:
-    """Return whether a request failed because its table does not exist (or is still being created)."""
+    """Return whether a request failed because its table does not exist (or is still being created).
+
+    So do requests of a fan-out under which the table was deleted, though some were answered.
+    """
+    if isinstance(error, ShardQueryError):
+        return bool(error.errors) and all(map(is_missing, error.errors.values()))
     return code_of(error) in {"ResourceNotFoundException", "TableNotFoundException"}  # the latter: backups, exports
 
 
@@ -44,9 +49,10 @@ def created(series: Series, period: Period, throughput: Throughput) -> Program[N
             raise
     described = yield from settled(series.table(period), created=True)
     if not described or changing(described):
-        raise ShardkitError(
-            f"table {series.table(period)!r}: must be active {MOST_SECONDS:.0f} s after its creation, got "
-            f"{changing(described or {})}; try again later"
+        raise PeriodError(
+            f"table {series.table(period)!r}: must be active within {MOST_SECONDS:.0f} s of its creation, got "
+            f"{changing(described or {})}; try again later",
+            period.name,
         )
 
 

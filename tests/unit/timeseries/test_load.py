@@ -135,6 +135,24 @@ def test_a_table_that_is_deleted_meanwhile_fails_its_own_items_only() -> None:
     assert len(tables.services["clicks-2016-02"].items) == 100 - len(failed) > 0
 
 
+def test_a_table_that_is_being_deleted_fails_its_own_items_only() -> None:
+    """It can neither be written nor be made again yet."""
+    load, _ = a_series_load()
+
+    class Deleting(Tables):
+        def answer(self, send: Send, now: float) -> Answer:
+            if send.params.get("TableName") == "clicks-2016-02":
+                gone: Response = {"Table": {"TableName": "clicks-2016-02", "TableStatus": "DELETING"}}
+                return gone if send.operation == "DescribeTable" else client_error("ResourceInUseException")
+            return super().answer(send, now)
+
+    results = drive(load, times(["2016-02", "2016-03"] * 100), Deleting(["clicks-2016-03"]))
+    assert {str(result.error).partition(";")[0] for result in results if not result.ok} == {
+        "table 'clicks-2016-02': must be active within 600 s of its creation, got DELETING"
+    }
+    assert (load.report.written, load.report.failed, load.report.stopped) == (100, 100, 0)
+
+
 @pytest.mark.parametrize("limit", [0, 3])
 def test_failures_are_counted_over_all_tables(limit: int) -> None:
     load, _ = a_series_load(max_failures=limit)

@@ -443,7 +443,9 @@ def test_a_table_that_is_not_active_in_time_is_an_error() -> None:
     series = a_series()
     account = Account(at(2014, 7, 1), change_seconds=3600)
     period = series.current(account.now)
-    with pytest.raises(ShardkitError, match=r"^table 'clicks-2014-07': must be active 600 s after .* got CREATING;"):
+    with pytest.raises(
+        ShardkitError, match=r"^table 'clicks-2014-07': must be active within 600 s of .* got CREATING;"
+    ):
         Run(account, created(series, period, series.hot)).to_end()
 
 
