@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from shardkit.core.machine import Program, Send, Wait
@@ -42,12 +43,24 @@ def listed(series: Series) -> Program[set[Period]]:
 
 def created(series: Series, period: Period, throughput: Throughput) -> Program[None]:
     """Create a period's table, unless it exists, and wait until it is active."""
-    try:
-        yield Send("CreateTable", series.creation(period, throughput))
-    except Exception as error:
-        if code_of(error) != "ResourceInUseException":
-            raise
-    described = yield from settled(series.table(period), created=True)
+    until = inf
+    while True:
+        made = True
+        try:
+            yield Send("CreateTable", series.creation(period, throughput))
+        except Exception as error:
+            if code_of(error) != "ResourceInUseException":
+                raise
+            made = False
+        described = yield from settled(series.table(period), created=made)
+        if described is not None:
+            break
+        # It was just being deleted; or another process has just made it, and it does not show yet.
+        now = yield Wait()
+        until = min(until, now + MOST_SECONDS)
+        if now >= until:
+            break
+        yield Wait(now + POLL_SECONDS)
     if not described or changing(described):
         raise PeriodError(
             f"table {series.table(period)!r}: must be active within {MOST_SECONDS:.0f} s of its creation, got "

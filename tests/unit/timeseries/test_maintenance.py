@@ -13,11 +13,12 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import MaintenanceError, ShardkitError
+from shardkit import MaintenanceError, PeriodError, ShardkitError
 from shardkit.timeseries.control import created
 from shardkit.timeseries.running import maintained, planned
 from shardkit.timeseries.settings import Prices, Series, Throughput
 from tests.support.control_plane import EXPORT_SECONDS, Account, Run
+from tests.support.fakes import client_error
 from tests.support.series import BY_ID, SCHEMA
 
 HOT = Throughput(read_units=5000, write_units=8000, indexes={"by-url": Throughput(read_units=10, write_units=8000)})
@@ -447,6 +448,32 @@ def test_a_table_that_is_not_active_in_time_is_an_error() -> None:
         ShardkitError, match=r"^table 'clicks-2014-07': must be active within 600 s of .* got CREATING;"
     ):
         Run(account, created(series, period, series.hot)).to_end()
+
+
+@pytest.mark.parametrize("refusals", [1, 3, 10_000])
+def test_a_table_whose_deletion_ends_is_made_again(refusals: int) -> None:
+    """CreateTable still finds the old one, and then nothing is there to wait for."""
+
+    class Leaving(Account):
+        left = refusals
+
+        def CreateTable(self, *given: Any, **params: Any) -> Any:  # noqa: N802
+            self.left -= 1
+            if self.left >= 0:
+                raise client_error("ResourceInUseException", "Table is being deleted")
+            return super().CreateTable(*given, **params)
+
+    series = a_series()
+    start = at(2014, 7, 1)
+    account = Leaving(start)
+    run = Run(account, created(series, series.current(account.now), series.hot))
+    if refusals < 10:
+        run.to_end()
+        assert account.now - start < timedelta(seconds=60)
+    else:
+        with pytest.raises(PeriodError, match="must be active within 600 s"):
+            run.to_end()
+    assert ("clicks-2014-07" in account.tables) == (refusals < 10)
 
 
 def test_a_limit_that_time_heals_is_left_to_a_later_run() -> None:
