@@ -19,9 +19,7 @@ STAGES = ("old", "guard", "switch", "move", "new")
 _SECOND = 1_000_000_000
 
 EXPECTED = re.compile(
-    r"ClientError|(Connect|Read)TimeoutError|ConnectionClosedError|EndpointConnectionError|HTTPClientError|"
-    r"ResponseParserError|ShardQueryError|ScanError|LeaseEndedError|MapChangedError|StageError: (table|scan_items)|"
-    r"BatchError|ShardkitError|IncompleteBatchError|BulkLoadError"
+    r"(ConnectionClosed|ConnectTimeout|ReadTimeout|EndpointConnection|ShardQuery|TableNotDescribed|MapChanged)Error:"
 )
 """The errors that a lost request may raise, and a map that changes."""
 

@@ -45,7 +45,7 @@ REGISTERS = tuple(f"r{number}" for number in range(8))
 """The sort keys of items that are written again and again."""
 STEADY = tuple(f"p{number:02}" for number in range(30))
 """Those of items that are there all the time."""
-LOADED, LOAD_SECONDS = 40, 0.4  # the items of a load, and the rest after it
+LOADED, LOAD_SECONDS = 40, 0.8  # the items of a load, and the rest after it
 
 WORKERS = ["client", "direct", "installed client", "installed resource", "cached"]
 if find_spec("aiobotocore") is not None:

@@ -67,6 +67,7 @@ class Run:
         self._old, self._new = MOVES[self.seed % len(MOVES)]
         self._begin()
         self._running: dict[str, Any] = {}
+        self._strange: list[str] = []
         self._stopped: dict[str, tuple[Any, float]] = {}
         self._stop = RawValue("b", 0)
         self._ahead = {kind: RawValue("d", 0.0) for kind in (*WORKERS, "load", "mover")}
@@ -75,7 +76,9 @@ class Run:
         finally:
             self._finish()
         history = History(self.folder, lease_seconds=LEASE_SECONDS, ttl_seconds=TTL_SECONDS)
-        return history.judge()
+        judged = history.judge()
+        judged.problems += self._strange
+        return judged
 
     def _begin(self) -> None:
         """Make the table, with its map in the first stage and its items at their old places; start the proxy."""
@@ -132,8 +135,8 @@ class Run:
         process.start()
         self._running[kind] = process
 
-    def _attack(self) -> None:
-        """Kill or stop a process, or set its clock."""
+    def _attack(self, spared: str = "") -> None:
+        """Kill or stop a process, or set its clock; and start anew what was killed."""
         now = time.monotonic()
         for kind, (process, until) in [*self._stopped.items()]:
             if now >= until:
@@ -141,12 +144,14 @@ class Run:
                 os.kill(process.pid, signal.SIGCONT)
         for kind in [*self._running]:
             if not self._running[kind].is_alive() and kind not in self._stopped and kind != "mover":
-                self.did["ended"] += self._running[kind].exitcode != -signal.SIGKILL
+                if (code := self._running[kind].exitcode) != -signal.SIGKILL:
+                    self._strange.append(f"{kind}: ended by itself, with exit status {code}")
                 self._start(kind)
         if now < self._next:
             return
         self._next = now + self._rng.uniform(0.1, 0.5)
-        alive = [kind for kind, process in self._running.items() if process.is_alive() and kind not in self._stopped]
+        alive = [kind for kind, process in self._running.items() if process.is_alive()]
+        alive = [kind for kind in alive if kind not in self._stopped and kind != spared]
         if not alive:
             return
         alive += [kind for kind in alive if kind in {"load", "mover"}]  # these twice as often
@@ -181,7 +186,7 @@ class Run:
             self._attack()
             if stage == "move" and not self._is_moving() and time.monotonic() > least - AGE_SECONDS:
                 self._start("mover")
-            time.sleep(0.01)
+            time.sleep(0.02)
         if stage != "move" or stage == self.stages[-1]:
             return
         # All processes are in the stage: now what a mover does is the last of it.
@@ -192,7 +197,7 @@ class Run:
         self._start("mover")
         while self._running["mover"].exitcode != 0:
             assert time.monotonic() < until, f"the mover does not end in {MOST_SECONDS:.0f} seconds"
-            self._attack()
+            self._attack(spared="mover")
             if not self._is_moving() and self._running["mover"].exitcode != 0:
                 self._start("mover")
             time.sleep(0.01)
@@ -222,9 +227,11 @@ class Run:
         self._stop.value = 1
         for kind, process in self._running.items():
             self._continued(kind)
+            if kind == "mover":
+                process.kill()  # it has no end of its own
             process.join(10)
             if process.is_alive():
-                self.did["hung"] += 1
+                self._strange.append(f"{kind}: does not end")
                 process.kill()
                 process.join()
         self._proxy_pipe.send(None)
