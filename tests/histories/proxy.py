@@ -46,6 +46,8 @@ class Proxy:
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         came = time.monotonic_ns()
         operation, body = received(request)
+        if len(body) < int(request.headers["Content-Length"]):
+            return  # its process was killed in between
         process = request.headers["Authorization"].partition("Credential=")[2].partition("/")[0]
         kind = "mover" if process.startswith("mover") else "client"
         with self._lock:

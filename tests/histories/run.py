@@ -154,7 +154,7 @@ class Run:
         alive = [kind for kind in alive if kind not in self._stopped and kind != spared]
         if not alive:
             return
-        alive += [kind for kind in alive if kind in {"load", "mover"}]  # these twice as often
+        alive += [kind for kind in alive if kind in {"load", "mover"}] * 2  # these three times as often
         kind = self._rng.choice(alive)
         process = self._running[kind]
         what = self._rng.choices(["kill", "stop", "clock"], [3, 4, 3])[0]
