@@ -227,8 +227,8 @@ class Run:
         self._stop.value = 1
         for kind, process in self._running.items():
             self._continued(kind)
-            if kind == "mover":
-                process.kill()  # it has no end of its own
+            if kind in {"load", "mover"}:
+                process.kill()  # it may take long
             process.join(10)
             if process.is_alive():
                 self._strange.append(f"{kind}: does not end")
