@@ -22,7 +22,8 @@ from tests.histories.run import Run
 from tests.support.engines import ENGINES, engine_endpoint, stop_engines
 
 _SHOWN = 30  # lines
-
+_ATTACKED = ("lose", "lose answer", "late", "repeated", "too old")
+"""The faults that are counted; of a request that is repeated, only the second one."""
 
 Say = Callable[[str], object]
 
@@ -74,9 +75,7 @@ def _count(totals: Counter[str], run: Run, judged: Judged) -> None:
     totals["operations"] += judged.operations.total()
     totals["without a known outcome"] += judged.unknown
     totals["requests"] += judged.requests.total()
-    totals["lost, late, repeated or refused requests"] += sum(
-        count for fault, count in judged.requests.items() if fault != "none" and "delay" not in fault
-    )
+    totals["lost, late, repeated or refused requests"] += sum(judged.requests[fault] for fault in _ATTACKED)
     for name, told in {"stages": "changes of the map", "kill": "kills", "stop": "stops", "clock": "clocks set"}.items():
         totals[told] += run.did[name]
     totals["states of the check"] += judged.states

@@ -65,7 +65,7 @@ FAULTS: dict[str, Fault] = {
     "the mover deletes without a condition": Fault(
         ("move",),
         "migrate.mover",
-        "there = yield from freeze(send, homes, self._new_token(homes), streamed=self._streamed)",
+        "there = yield from freeze(send, homes, self._token(), streamed=self._streamed)",
         """there = (yield from send("GetItem", {"Key": homes.old})).get("Item", {MARK: {"S": "stub"}})
         if MARK not in there:
             yield from send("PutItem", {"Item": {**there, **homes.new}})
@@ -95,9 +95,12 @@ FAULTS: dict[str, Fault] = {
 _planted = ExitStack()
 
 
+def mutant(name: str) -> Mutant:
+    fault = FAULTS[name]
+    return Mutant(import_module(f"shardkit.{fault.module}"), fault.was, fault.now, [])
+
+
 def plant(name: str) -> None:
     """Change the code of this process, for as long as it lives; an empty name: change nothing."""
     if name:
-        fault = FAULTS[name]
-        mutant = Mutant(import_module(f"shardkit.{fault.module}"), fault.was, fault.now, [])
-        _planted.enter_context(mutated(mutant))
+        _planted.enter_context(mutated(mutant(name)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shardkit import CalculatedSuffix, RangeSuffix, ShardedTable, ShardMapAdmin, Strategy, Unsharded
+from shardkit import CalculatedSuffix, RangeSuffix, ShardedTable, ShardMap, ShardMapAdmin, Strategy, Unsharded
 from shardkit.sharding.shard_map import MAP
 from tests.histories.judge import STAGES, History, Judged
 from tests.histories.linearizable import ANY
@@ -144,8 +144,7 @@ class Run:
                 os.kill(process.pid, signal.SIGCONT)
         for kind in [*self._running]:
             if not self._running[kind].is_alive() and kind not in self._stopped and kind != "mover":
-                if (code := self._running[kind].exitcode) != -signal.SIGKILL:
-                    self._strange.append(f"{kind}: ended by itself, with exit status {code}")
+                self._expect(kind, -signal.SIGKILL)
                 self._start(kind)
         if now < self._next:
             return
@@ -167,6 +166,10 @@ class Run:
             self._stopped[kind] = process, now + self._rng.uniform(0.3, 3.0) * LEASE_SECONDS
         else:
             self._ahead[kind].value = self._rng.choice([-30.0, -0.5, 0.0, 0.3, 30.0])
+
+    def _expect(self, kind: str, *statuses: int) -> None:
+        if (status := self._running[kind].exitcode) not in statuses:
+            self._strange.append(f"{kind}: ended by itself, with exit status {status}")
 
     # Stages.
 
@@ -234,6 +237,8 @@ class Run:
                 self._strange.append(f"{kind}: does not end")
                 process.kill()
                 process.join()
+            elif kind != "mover":
+                self._expect(kind, 0, -signal.SIGKILL)
         self._proxy_pipe.send(None)
         self._proxy.join()
         self._read_all()
@@ -242,11 +247,10 @@ class Run:
 
     def _read_all(self) -> None:
         """Read the table as it is stored: one item of each key, none of them with a mark, once it is in ``new``."""
-        state = self._admin.read()
         recorder = Recorder(self.folder / "end.jsonl", "end")
         number = recorder.begin("scan")
-        table: Any = ShardedTable(self._table, state.strategy)
-        if state.stage not in {"old", "new"}:
+        if self._admin.read().stage not in {"old", "new"}:
+            table: Any = ShardedTable(self._table, ShardMap())
             found = [one for one in table.scan_items(ConsistentRead=True) if one["pk"] != MAP]
             recorder.end(number, [*map(placed, found)])
             return

@@ -20,8 +20,8 @@ require_fork()
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
-# Each takes 10 to 25 seconds.
-FOUND = [*FAULTS] if PROFILE == "thorough" else random.SystemRandom().sample([*FAULTS], 3)
+# Each takes 10 to 25 seconds. Those that are left out are skipped: processes of pytest-xdist collect the same tests.
+PLANTED = [*FAULTS] if PROFILE == "thorough" else random.SystemRandom().sample([*FAULTS], 3)
 
 pytestmark = [
     pytest.mark.integration,
@@ -49,12 +49,15 @@ def test_real_processes_are_right(
     assert "verdict: right" in said
 
 
-@pytest.mark.parametrize("fault", FOUND)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(engine_endpoint: Callable[[EngineName], str], fault: str, tmp_path: Path) -> None:
+    if fault not in PLANTED:
+        pytest.skip("three others were drawn: HYPOTHESIS_PROFILE=thorough plants all")
     engine_endpoint("dynoxide")
     status, said = run(tmp_path / "kept", "--fault", fault, "--seconds", "60")
     assert status == 1, said
     assert "verdict: WRONG" in said
+    assert "ended by itself" not in said
 
 
 def test_the_page_has_the_states_of_the_searches() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.histories.faults import FAULTS, mutant
 from tests.histories.judge import History, Judged
 from tests.histories.records import Recorder
+from tests.support.mutated import mutated
 
 SECOND = 1_000_000_000
 A, B = ["k0", "p1"], ["k0", "p2"]
@@ -136,3 +138,10 @@ def test_a_map_that_goes_back(story: Story) -> None:
     story.request("w", stage="guard", generation=2)
     story.request("x", stage="old", generation=1)
     assert story.judged().problems == ["the map was of generation 1 after 2"]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_can_be_planted(name: str) -> None:
+    """The code still has its text. Otherwise every process of a history would end at once, which is wrong too."""
+    with mutated(mutant(name)):
+        pass
