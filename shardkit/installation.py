@@ -382,8 +382,7 @@ class _Tables(Attachment):
             if all(name in {plain, arn} for name in (table, named)):
                 programs = self._given.programs(table, named, self.shardings)
                 if table not in self._given.key_schemas:
-                    known = programs.describe(description)
-                    yield from programs.check_map(known, waits=False)
+                    yield from programs.checked(description, waits=False)
         self._programs[named] = programs
         return programs
 

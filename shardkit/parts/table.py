@@ -47,7 +47,7 @@ def describe(client: Any, table: str, strategy: Strategy) -> Mapping[str, Any]:
     programs = programs_of(table, strategy, None, draw_from(None))
     runner = Runner(client, programs, 1)
     description = runner.run(programs.description())
-    runner.run(programs.check_map(programs.describe(description)))
+    runner.run(programs.checked(description, waits=True))
     return description
 
 

@@ -99,10 +99,13 @@ class Programs:
         """
         known = self._known
         if known is None or (isinstance(index, str) and index not in known.indexes and self.given is None):
-            description = yield from self.description(joins=True)
-            yield from self.check_map(Sharding.described(self.table, Unsharded(), description), waits=False)
-            return self.describe(description)
+            return (yield from self.checked((yield from self.description(joins=True)), waits=False))
         return known
+
+    def checked(self, description: Mapping[str, Any], *, waits: bool) -> Program[Operations]:
+        """Set the key schema from DescribeTable's ``Table``, unless a shard map says otherwise than the strategy."""
+        yield from self.check_map(Sharding.described(self.table, Unsharded(), description), waits=waits)
+        return self.describe(description)
 
     def check_map(self, known: Sharding, *, waits: bool = True) -> Program[None]:
         """Refuse the strategy if the table has a shard map that says otherwise; ``waits``: as for ``found_map``."""
@@ -160,6 +163,8 @@ class Programs:
         known = self._known
         if look and known is not None:
             yield from self.check_map(known)
+        elif look:
+            yield from self.checked((yield from self.description(joins=True)), waits=True)
         return (yield from self.known())
 
     def machine(self, sharding: Operations) -> Callable[..., Any] | None:

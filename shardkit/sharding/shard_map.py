@@ -175,7 +175,7 @@ class ShardMapState:
         So ``ShardMap()`` can be deployed to one process after another, before the first move.
         """
         alone = {"old": self.old, "new": self.new}.get(self.stage)
-        if any(_places(one) == _places(strategy) for one in (alone, self.strategy) if alone is not None):
+        if alone is not None and _places(strategy) in (_places(alone), _places(self.strategy)):
             return
         remedy = "" if alone is None else f", or, where a ShardMap is not supported, {brief(alone, 300)}"
         raise ConfigurationError(
@@ -229,7 +229,7 @@ class ShardMapState:
         )
 
 
-def _places(strategy: Strategy | None) -> tuple[type, dict[str, Any]]:
+def _places(strategy: Strategy) -> tuple[type, dict[str, Any]]:
     """Return what tells where items are; ``locate`` tells only how they are searched for."""
     return type(strategy), {**vars(strategy), "locate": None}
 

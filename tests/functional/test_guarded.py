@@ -131,10 +131,13 @@ def test_a_role_that_may_not_look_goes_on(table: Any, caplog: pytest.LogCaptureF
 def test_a_throttled_look_waits_only_for_a_load(table: Any, schema: Any) -> None:
     """Who has no map is not held up; a load has time, and is protected also while its table is hot."""
     throttle = ClientError({"Error": {"Code": "ProvisionedThroughputExceededException", "Message": ""}}, "GetItem")
-    first, load = Programs("Orders", NEW, None, lambda: 0.5), Programs("Orders", NEW, schema, lambda: 0.5)
-    known, loading = first.known(), load.to_load(look=True)
-    next(known)
-    for program, look, paced in ((known, known.send({"Table": schema}), True), (loading, next(loading), False)):
+    first, second, described = (Programs("Orders", NEW, given, lambda: 0.5) for given in (None, None, schema))
+    known, loading, again = first.known(), second.to_load(look=True), described.to_load(look=True)
+    answers: list[tuple[Any, bool]] = [(known, True), (loading, False), (again, False)]
+    for program, paced in answers:
+        look = next(program)
+        if program is not again:
+            look = program.send({"Table": schema})
         assert isinstance(look, Send)
         assert (look.operation, look.paced) == ("GetItem", paced)
         with pytest.raises(StopIteration):
