@@ -304,6 +304,7 @@ class _Tables(Attachment):
 
     def _close(self) -> None:
         self._runner.close()
+        self._caches.close()
 
     def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
         name = params.get("TableName")

@@ -163,10 +163,11 @@ class CacheRunner(_AnyCacheRunner):
 
     def later(self, run: Callable[[], None]) -> None:
         process = os.getpid()
-        if self._pool is None or self._pool[0] != process:
-            self._pool = process, ThreadPoolExecutor(_REFRESHES, thread_name_prefix="shardkit-cache")
+        pool = self._pool  # once: another thread may close
+        if pool is None or pool[0] != process:
+            pool = self._pool = process, ThreadPoolExecutor(_REFRESHES, thread_name_prefix="shardkit-cache")
         with suppress(RuntimeError):  # the interpreter ends, or has no thread left: the copy stays as it is
-            self._pool[1].submit(contextvars.copy_context().run, run)
+            pool[1].submit(contextvars.copy_context().run, run)
 
     def close(self) -> None:
         """End the idle threads; a later call makes new ones."""

@@ -508,6 +508,19 @@ def test_in_the_background_is_in_a_thread(table: Table, clock: Clock) -> None:
     assert done.wait(10)
 
 
+def test_a_cache_that_is_closed_by_another_thread(table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just as a copy is to be read again: that is done nevertheless."""
+    products, done = cached(table, clock), threading.Event()
+
+    def closing(*errors: type[Exception]) -> suppress:
+        products.close()
+        return suppress(*errors)
+
+    monkeypatch.setattr("shardkit.cache.runner.suppress", closing)
+    products._runner.later(done.set)  # noqa: SLF001
+    assert done.wait(10)
+
+
 class Periods:
     """One table made of several, one for each year."""
 

@@ -10,7 +10,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedCounter, ShardedTable, install
-from shardkit.cache import CachedTable, MemoryStore
+from shardkit.cache import CachedTable, CacheOptions, MemoryStore
 from tests.support.fakes import Clock
 from tests.support.series import a_series
 from tests.support.tables import make_table
@@ -59,8 +59,18 @@ def cached(resource: DynamoDBServiceResource) -> Opened:
 
 
 def installed(resource: DynamoDBServiceResource) -> Opened:
-    table = stored(resource)
-    return install(resource, {table.name: FOUR}), lambda: table.query(**DAY)
+    table, clock = stored(resource), Clock()
+    options = CacheOptions(store=MemoryStore(1_000_000, clock=clock), ttl=10.0, stale_while_revalidate=60.0)
+    order = {"Date": "2014-07-09", "OrderId": "A1"}
+
+    def use() -> None:
+        table.query(**DAY)
+        table.put_item(Item=order)
+        for _ in range(2):
+            assert table.get_item(Key=order)["Item"] == order
+            clock.now += 11  # the second one is stale: a thread reads it again
+
+    return install(resource, {table.name: FOUR}, cache={table.name: options}), use
 
 
 @pytest.mark.parametrize("opened", [counter, series, cached, installed])
