@@ -19,7 +19,7 @@ from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 from shardkit.errors import brief
-from shardkit.sharding.shard_map import can_grow
+from shardkit.sharding.shard_map import MAP, can_grow
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 
 _SKEWED = 2.0  # times the fair share
@@ -224,7 +224,7 @@ def _of_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
 
 def _with_per_key(tally: Tally, advice: list[Advice]) -> Iterator[Advice]:
     """Yield the advice with what to write for each table of which a few keys are hot."""
-    seen = Counter(table for table, _ in tally.keys)
+    seen = Counter(table for table, key in tally.keys if key not in _MAPS)
     for table, group in groupby(sorted(advice, key=_table), _table):
         ones = sorted(group, key=_by_shards)
         needed = {one.key: one.shards_needed for one in ones}
@@ -233,6 +233,7 @@ def _with_per_key(tally: Tally, advice: list[Advice]) -> Iterator[Advice]:
 
 
 _table = attrgetter("table")
+_MAPS = frozenset({MAP, MAP.encode()})  # keys of looks for a shard map
 
 
 def _per_key(tally: Tally, table: str, needed: Mapping[KeyValue, int | None]) -> PerKey | None:

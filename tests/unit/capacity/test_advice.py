@@ -12,6 +12,7 @@ from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity import Advice, CapacityBudget, CapacityMeter, Skew, Usage
 from shardkit.errors import ConfigurationError
+from shardkit.sharding.shard_map import MAP
 from tests.support.metered import FakeClient, consumed, item
 from tests.support.tables import described
 
@@ -167,6 +168,15 @@ def test_the_sort_key_of_an_unsharded_table(metered: Metered, keys: tuple[str, .
     write(client, "b", 1, sharding)
     (advice,) = meter.advise()
     assert (advice.shards_needed, advice.line) == (8, line)
+
+
+def test_a_look_for_a_shard_map_is_no_key(metered: Metered) -> None:
+    """With it, the one key of a table would be one of two, and so alone hot."""
+    client, meter = metered
+    write(client, "a", 900)
+    read(client, MAP, 0.5)
+    (advice,) = meter.advise()
+    assert advice.per_key is None
 
 
 def test_shards_that_are_even_are_not_skewed(metered: Metered) -> None:
