@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import Any
 
 from shardkit.core.machine import Program, Send, Wait
@@ -43,7 +42,7 @@ def listed(series: Series) -> Program[set[Period]]:
 
 def created(series: Series, period: Period, throughput: Throughput) -> Program[None]:
     """Create a period's table, unless it exists, and wait until it is active."""
-    until = inf
+    until = (yield Wait()) + MOST_SECONDS
     while True:
         made = True
         try:
@@ -53,13 +52,10 @@ def created(series: Series, period: Period, throughput: Throughput) -> Program[N
                 raise
             made = False
         described = yield from settled(series.table(period), created=made)
-        if described is not None:
+        now = yield Wait()
+        if described is not None or now >= until:
             break
         # It was just being deleted; or another process has just made it, and it does not show yet.
-        now = yield Wait()
-        until = min(until, now + MOST_SECONDS)
-        if now >= until:
-            break
         yield Wait(now + POLL_SECONDS)
     if not described or changing(described):
         raise PeriodError(
