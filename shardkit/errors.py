@@ -149,6 +149,7 @@ class ShardTimeoutError(ShardQueryError, TimeoutError):
     ) -> None:
         super().__init__(message, errors, partial_items)
         # An OSError, which TimeoutError is, takes three arguments for a number, a reason and a file's name.
+        self.errno = self.strerror = self.filename = None
         self.args = (message, errors, partial_items)
 
 

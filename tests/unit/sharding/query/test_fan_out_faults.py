@@ -95,6 +95,7 @@ class TestDeadline:
             service.run(machine)
         assert service.now == 0.5
         assert isinstance(raised.value, ShardTimeoutError)
+        assert (raised.value.errno, raised.value.strerror, raised.value.filename) == (None, None, None)
         assert isinstance(raised.value.errors[2], TimeoutError)
         assert len(raised.value.partial_items) == 30
         hung = next(send for _, send in service.sent if shard_of(send) == 2)
