@@ -198,9 +198,11 @@ WITHOUT_LOCKS = """
 import sys
 sys.modules["fcntl"] = None
 import boto3
+import moto
 import shardkit
 
-table = boto3.resource("dynamodb", region_name="us-east-1", endpoint_url="http://127.0.0.1:1").Table("Orders")
+moto.mock_aws().start()  # without a table: the look for a shard map is refused, and a write would fail
+table = boto3.resource("dynamodb", region_name="us-east-1").Table("Orders")
 schema = {"KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}],
           "AttributeDefinitions": [{"AttributeName": "Date", "AttributeType": "S"}]}
 orders = shardkit.ShardedTable(table, shardkit.Unsharded(), key_schema=schema)
@@ -215,7 +217,7 @@ for option in ("journal", "dead_letters"):
 
 
 def test_without_file_locks_it_is_said_at_once(tmp_path: Path) -> None:
-    """As on Windows: shardkit can be imported, and nothing is read, written or sent before the refusal."""
+    """As on Windows: shardkit can be imported, and nothing is read or written before the refusal."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LOCKS], capture_output=True, text=True, check=True, cwd=tmp_path
     )
