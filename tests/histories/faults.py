@@ -85,7 +85,7 @@ FAULTS: dict[str, Fault] = {
         "else Change()",
     ),
     "the journal has what was not sent": Fault(
-        ("switch",),
+        ("guard", "switch"),
         "bulk.journal",
         "number < known.top and number not in known.gaps",
         "number < known.top + 9",

@@ -24,7 +24,7 @@ FAULTS: Mapping[str, Mapping[str, float]] = {
     # How many of 1000 requests. What a client repeats or loses is its own operation, so writes of clients are not sent
     # twice: that would be another operation. A mover's may be.
     "client": {"delay": 400, "long delay": 15, "lose": 8, "lose answer": 12, "late": 12, "repeat read": 30},
-    "mover": {"delay": 500, "long delay": 20, "lose": 8, "lose answer": 12, "late": 12, "repeat": 100},
+    "mover": {"delay": 300, "long delay": 20, "lose": 8, "lose answer": 12, "late": 12, "repeat": 100},
 }
 _SECONDS = {"delay": 0.15, "long delay": 0.9, "late": 0.9, "repeat": 0.6, "repeat read": 0.6}
 
