@@ -144,7 +144,10 @@ def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:
     try:
         parsed = json.loads(form)
     except (RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{option}: {brief(form, 200)} is not valid JSON: {error}") from error
+        raise ConfigurationError(
+            f"{option}: {brief(form, 200)} is not valid JSON ({error}); give for example "
+            '\'{"type": "CalculatedSuffix", "by": "OrderId", "shards": 10}\''
+        ) from error
     try:
         return Strategy.from_dict(parsed)
     except ConfigurationError as error:

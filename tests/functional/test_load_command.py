@@ -373,6 +373,10 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
+        (
+            ("orders.csv", "--table", "Orders", "--strategy", "CalculatedSuffix"),
+            """give for example '{"type": "CalculatedSuffix", "by": "OrderId", "shards": 10}'""",
+        ),
         (("orders.csv", *SHARDED, "--stored-by", "{"), "--stored-by: '{' is not valid JSON"),
         (("orders.csv", *SHARDED, "--stored-by", "{}"), "--stored-by: must be a mapping whose type is one of"),
         (("orders.csv", *SHARDED, "--stored-by", '{"type": "Unsharded"}'), "stored_by: is only supported for DynamoDB"),
