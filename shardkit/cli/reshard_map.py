@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardkit.cli.command import FAILED, STOPPED
@@ -30,7 +31,7 @@ class Mapped(ReshardSteps):
             "plan": lambda: self.plan(self._move(), *self._told(self._admin.read()).then),
             "start": self._start,
             "status": lambda: self._told(self._admin.read()),
-            "advance": lambda: self._step(self._admin.advance),
+            "advance": lambda: self._told(self._step("advance", self._admin.advance)),
             "move": lambda: self.move(self._mapped(), finish, left=self._left()),
             "verify": lambda: self.verify(self._mapped(), finish, left=self._left()),
             "finish": self._finish,
@@ -56,16 +57,15 @@ class Mapped(ReshardSteps):
         """Give one key more shards: the step that is due, or all."""
         if shards is None:
             raise ConfigurationError("--shards: missing; give how many shards the key gets, for example --shards 80")
-        self._wait()
-        state = self._admin.grow(key, shards=shards)
+        verb, step = f"--key {shlex.quote(key)}", partial(self._admin.grow, key, shards=shards)
+        state = self._step(verb, step)
         while state.stage != "move" and self.given["wait"]:
-            self._wait()
-            state = self._admin.grow(key, shards=shards)
+            state = self._step(verb, step)
         told = {"stage": state.stage, "key": key, "shards": shards}
         if state.stage == "move":
             lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
             return Done(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
-        again = self.again(f"--key {shlex.quote(key)} --wait"), f"it waits {duration(self._admin.wait())} or more"
+        again = self.again(f"{verb} --wait"), f"it waits {duration(self._admin.wait())} or more"
         line = f"key {key!r} does not have its new shards yet: the map is at {state.stage!r}, and gets them at 'move'"
         return Done(STOPPED, told, (line,), again)
 
@@ -105,15 +105,20 @@ class Mapped(ReshardSteps):
         move = self._move()
         self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
         self.check(move)
-        return self._step(lambda: self._admin.start(move.new))
+        return self._told(self._step("start --deployed", lambda: self._admin.start(move.new)))
 
     def _wait(self) -> None:
         if self.given["wait"]:
             self._sleep(self._admin.wait())
 
-    def _step(self, step: Callable[[], ShardMapState]) -> Done:
+    def _step(self, verb: str, step: Callable[[], ShardMapState]) -> ShardMapState:
         self._wait()
-        return self._told(step())
+        try:
+            return step()
+        except StageError as error:
+            if "; try again in " not in str(error):
+                raise
+            raise StageError(f"{error}, or let it wait: {self.again(f'{verb} --wait')}", error.stage) from error
 
     def _finish(self) -> Done:
         moves = self._move().moves
@@ -123,7 +128,7 @@ class Mapped(ReshardSteps):
             # A process that is still in "switch" could leave a stub behind the verification.
             raise StageError(
                 f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)}, or "
-                "add --wait"
+                f"let it wait: {self.again('finish --wait')}"
             )
         verified = self.verify(self._mapped(), left=self._left()) if moves else Done()
         if verified.code:
@@ -137,8 +142,7 @@ class Mapped(ReshardSteps):
         while _under_way(state) and not further:
             before = state.stage
             try:
-                self._wait()
-                state = self._admin.back()
+                state = self._step("abort", self._admin.back)
             except StageError as error:
                 further = str(error).removeprefix("stage: ")
             else:

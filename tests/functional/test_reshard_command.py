@@ -344,7 +344,9 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     assert {item["pk"] for item in table.scan()["Items"]} <= {"shardkit:map", *(f"k.{shard}" for shard in range(1, 5))}
     assert lines("status")[0] == f"stage 'new' by the shard map: {ADOPT[1]!r}"
     again = ("--by", "sk", "--shards", "8", "start", "--deployed")
-    assert "cannot go from 'new' to 'guard' yet" in run(*again, code=3).stderr
+    early = run(*again, code=3).stderr
+    assert "cannot go from 'new' to 'guard' yet" in early
+    assert next_command([early]) == [*again, "--wait"]
     assert lines(*again, "--wait")[0].startswith("stage 'guard'")
 
 
@@ -356,6 +358,8 @@ def test_too_early(moment: Moment) -> None:
     assert lines(*TO, "start", "--deployed")[0].startswith("stage 'guard'")
     result = run(*TO, "advance", code=3)
     assert "cannot go from 'guard' to 'switch' yet" in result.stderr
+    assert " seconds, or let it wait: shardkit reshard Orders " in result.stderr
+    assert next_command([result.stderr]) == [*TO, "advance", "--wait"]
     told = json.loads(run("status", "--json").stdout)
     assert (told["stage"], told["exit_code"]) == ("guard", 0)
     assert 600 < told["wait"] < 640
@@ -401,7 +405,9 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     lines(*TO, "start", "--deployed", "--wait")
     lines("advance", "--wait")
     lines("advance", "--wait")
-    assert "not every process has followed" in run("finish", code=3).stderr
+    early = run("finish", code=3).stderr
+    assert "not every process has followed" in early
+    assert next_command([early]) == ["finish", "--wait"]
     assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
     assert next_command(lines("move")) == ["finish", "--wait"]
