@@ -86,7 +86,7 @@ class Mapped(ReshardSteps):
             )
 
     def _left(self) -> tuple[str, ...]:
-        return ("mend what failed", f"then: {self.again('move')}")
+        return (self.again("move"),)
 
     def _move(self) -> Resharding:
         """Return the move that the map has under way, or the one that was given."""

@@ -19,7 +19,7 @@ class Static(ReshardSteps):
 
     def verbs(self) -> Mapping[str, Callable[[], Done]]:
         finish = self.again("finish --deployed")
-        left = ("bring every process to stage 'move', mend what failed", f"then: {self.again('move --deployed')}")
+        left = ("bring every process to stage 'move', if not done", f"then: {self.again('move --deployed')}")
         return {
             "plan": self._plan,
             "start": self._start,
@@ -39,7 +39,7 @@ class Static(ReshardSteps):
         self.confirm("stopped", "all services that use the table must be stopped")
         left = (
             "check that --from is the strategy by which the items are stored, and that no writer is left running",
-            "then mend what failed, and run the same command again",
+            "then run the same command again",
         )
         return self.move(strategies, *self._deploy("new"), "then start the services", left=left)
 

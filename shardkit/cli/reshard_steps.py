@@ -170,13 +170,13 @@ class ReshardSteps:
         return found.stubs, found.ambiguous
 
     def move(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
-        """Move and verify; ``left`` says what to do if items are left."""
+        """Move and verify; ``left`` says what to do if items are left, beside mending those that failed."""
         report = move(self.sharded(strategy), **self.options("write_units", "journal"))
-        return _moved(report, left if report.left else then)
+        return _moved(report, then, left)
 
     def verify(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
         report = verify(self.sharded(strategy), **self.options())
-        return _moved(report, left if report.left else then)
+        return _moved(report, then, left)
 
 
 def _form(strategy: Strategy) -> str:
@@ -252,14 +252,16 @@ def _shown(units: Units) -> str:
     return f"{units.read:g} + {units.write:g}"
 
 
-def _moved(report: MoveReport, then: tuple[str, ...]) -> Done:
+def _moved(report: MoveReport, then: tuple[str, ...], left: tuple[str, ...]) -> Done:
     lines = []
+    if report.left:
+        then = ("mend what failed", *left) if report.failures else left
     if report.read:
         more = {"stubs deleted": report.stubs, "in conflict": report.conflicts, "failed": report.failed}
         told = "".join(f", {number:,} {what}" for what, number in more.items() if number)
         lines.append(f"{report.read:,} items read: {report.moved:,} moved{told}")
     lines += _grouped("failed", report.failures)
-    left = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
-    lines.append(f"{report.verified:,} items verified: {left}")
+    found = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
+    lines.append(f"{report.verified:,} items verified: {found}")
     lines.append(consumed(report))
     return Done(FAILED if report.left else 0, asdict(report), tuple(lines), then)

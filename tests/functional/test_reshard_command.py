@@ -211,7 +211,8 @@ def test_what_is_left_offline(table: Table) -> None:
     table.put_item(Item={"pk": "k.9", "sk": "s0"})
     table.put_item(Item={"pk": homes({"pk": "k", "sk": "s1"}).new["pk"]["S"], "sk": "s1", "other": True})
     shown = lines(*TO, "--offline", "--stopped", code=1)
-    assert shown[-2].startswith("next: check that --from is the strategy by which the items are stored")
+    assert shown[-3] == "next: mend what failed"
+    assert shown[-2].startswith("      check that --from is the strategy by which the items are stored")
     assert "stage" not in "".join(shown[-2:])
 
 
@@ -228,7 +229,7 @@ def test_what_is_left_is_said(table: Table) -> None:
     table.put_item(Item={"pk": conflict, "sk": "s0", "other": True})
     shown = lines(*TO, "move", "--deployed", code=1)
     assert any(line.startswith("failed: {'pk': 'k', 'sk': 's0'}: Key: the old and the new place") for line in shown)
-    assert shown[-2] == "next: bring every process to stage 'move', mend what failed"
+    assert shown[-3:-1] == ["next: mend what failed", "      bring every process to stage 'move', if not done"]
     assert next_command(shown) == [*TO, "move", "--deployed"]
     assert "7 items verified: 1 are not at their new places" in shown
     assert lines(*TO, "finish", "--deployed", code=1)[-1] == shown[-1]
@@ -408,7 +409,10 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     early = run("finish", code=3).stderr
     assert "not every process has followed" in early
     assert next_command([early]) == ["finish", "--wait"]
-    assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
+    shown = lines("finish", "--wait", code=1)
+    assert "6 items verified: 6 are not at their new places" in shown
+    assert shown[-1].startswith("next: shardkit reshard Orders ")  # nothing failed that could be mended
+    assert next_command(shown) == ["move"]
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
     assert next_command(lines("move")) == ["finish", "--wait"]
     assert "--stage: the table has a shard map" in run("move", "--stage", "move", code=2).stderr
