@@ -57,11 +57,14 @@ class Static(ReshardSteps):
     def _stage(self) -> Stage:
         stage: Stage | None = self.given["stage"]
         if stage is None:
-            raise ConfigurationError(
-                f"table {self.table.name!r} has no shard map (start makes one); if the stages are in the code, give "
-                f"the one that all processes have now, --stage {', '.join(STAGES[:-1])} or {STAGES[-1]}"
-            )
+            stages = f"--stage {', '.join(STAGES[:-1])} or {STAGES[-1]}"
+            raise self._no_map(f"give the one that all processes have now, {stages}")
         return stage
+
+    def _no_map(self, needed: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"table {self.table.name!r} has no shard map (start makes one); if the stages are in the code, {needed}"
+        )
 
     def _moving(self) -> Resharding:
         """Return the move, whose items may move only if all processes are in its stage."""
@@ -71,6 +74,8 @@ class Static(ReshardSteps):
                 f"--stage: must be 'move' to move, verify or finish, got {stage!r}; bring every process there first: "
                 f"{self.again(f'status --stage {stage}')}"
             )
+        if not (stage or self.given["static"] or self.given["deployed"]):
+            raise self._no_map("bring every process to stage 'move', and add --deployed")
         return self._deployed("move")
 
     def _deployed(self, stage: Stage) -> Resharding:

@@ -295,7 +295,11 @@ def test_from_switch_to_guard_with_stubs(table: Table) -> None:
         (("plan", "--from", "{"), "--from: '{' is not valid JSON"),
         (TO, "VERB, --offline, --key: give one of them"),
         (("move", "--offline", *TO), "VERB, --offline, --key: give one of them"),
-        (("move", *TO), "--deployed: every process that uses the table must be in stage 'move'; add --deployed"),
+        (("finish", *TO), "table 'Orders' has no shard map (start makes one); if the stages are in the code, bring"),
+        (
+            ("move", "--static", *TO),
+            "--deployed: every process that uses the table must be in stage 'move'; add --deployed",
+        ),
         (("--offline", *TO), "--stopped: all services that use the table must be stopped"),
         (("--key", "k", "--shards", "8"), "--key: the table has no shard map, by which one key can grow"),
         (("advance", *TO), "table 'Orders' has no shard map (start makes one); if the stages are in the code, give"),
