@@ -117,7 +117,7 @@ class Fit:
         read_units: read units a second of all shards.
         write_units: write units a second of all shards.
         partitions: the number of partitions.
-        assumed: whether that number is unknown, so that twice what the load takes is assumed.
+        assumed: whether that number is unknown, so that twice what the key takes is assumed.
         most: the most shards that a partition serves, with the headroom left free.
         probability: the probability that no partition gets more.
     """
@@ -176,7 +176,7 @@ class ShardsNeeded:
             return f"the key takes at most {serves}"
         if self.least_shards is None:
             return f"even with {MOST_SHARDS:,} shards, each takes more than {serves}"
-        assumed = " (assumed: twice what the load takes)" if worst.assumed else ""
+        assumed = " (assumed: twice what this key takes)" if worst.assumed else ""
         where = "" if worst.index is None else f" of index {worst.index}"
         on = f"{worst.partitions:,} partition{'' if worst.partitions == 1 else 's'}{where}{assumed}"
         if self.shards is not None:
@@ -197,8 +197,8 @@ class ShardsNeeded:
 
 
 _ASSUMED = (
-    "the number of partitions is unknown: enough for twice the load are assumed, as of an on-demand table that served "
-    "this load before"
+    "the number of partitions is unknown: enough for twice what this key takes are assumed, as of an on-demand table "
+    "that served this key before"
 )
 _EVEN = (
     "partitions have equal parts of the hash space, a hash assigns each shard to one, and all shards are equally hot"
@@ -219,7 +219,7 @@ def shards_for(
 ) -> ShardsNeeded:
     """Return how many shards a key needs for its units a second; ``more_than`` is known not to be enough.
 
-    ``partitions`` are the table's; None: unknown, twice what the load takes is assumed.
+    ``partitions`` are the table's; None: unknown, twice what the key takes is assumed.
 
     Example:
         >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards

@@ -68,7 +68,7 @@ def load(_: Call, within: str | None, index: tuple[str, ...], local_index: tuple
     "--partitions",
     group=TABLE,
     type=int,
-    help="Partitions of the table (shardkit plan table); if not given, as many as twice the load takes.",
+    help="Partitions of the table (shardkit plan table); if not given, twice what the key takes.",
 )
 @option("--headroom", group=OUTPUT, default=0.2, help="The part of a partition's throughput to leave free.")
 @option(

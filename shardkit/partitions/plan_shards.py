@@ -214,7 +214,7 @@ def plan_shards(
         items_per_query: items that each query evaluates.
         consistent: whether reads are strongly consistent.
         indexes: the table's secondary indexes.
-        partitions: the partitions of the table (``shardkit plan table``); None: unknown, twice what the load takes is
+        partitions: the partitions of the table (``shardkit plan table``); None: unknown, twice what the key takes is
             assumed.
         headroom: the part of a partition's throughput to leave free, from 0 to below 1.
         probability: the probability that no partition gets more than it serves, above 0 and below 1; for the table and

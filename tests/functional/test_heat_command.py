@@ -148,7 +148,7 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     hottest = "the hottest key at any one time takes 40,000 write units a second (100%)"
     assert f"  {hottest}; one partition serves 1,000" in lines
     assert any(line.startswith("  3,350 shards (needed), by RandomSuffix(3350)") for line in lines)
-    assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none gets") for line in lines)
+    assert any(line.startswith("  on 80 partitions (assumed: twice what this key takes), none gets") for line in lines)
     assert f"OrderId: good at {rate}" in lines
     assert f"Date,Status: bad at {rate}" in lines
     assert (

@@ -86,7 +86,7 @@ def test_what_fits_into_a_single_partition_is_good() -> None:
 def test_a_day_beyond_what_shards_can_serve_has_no_number() -> None:
     verdict = judge(found_in("Date", {"2014-07-09": 10, "2014-07-10": 10}), write_units=200_000)
     assert (verdict.good, verdict.shards) == (False, None)
-    assert "on 400 partitions (assumed: twice what the load takes), one gets more" in verdict.needed.reason
+    assert "on 400 partitions (assumed: twice what this key takes), one gets more" in verdict.needed.reason
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
     assert str(advice[0]) == (
         'T \'hot\': 65 shards instead of 1, for hot keys alone (CalculatedSuffix("<sort key>", shards={"hot": 65, '
         '"read": 8}); the others keep what they have, and cheap Queries. Give all keys as many only if many will be '
-        "hot, or you cannot list them): on 6 partitions (assumed: twice what the load takes), none gets more "
+        "hot, or you cannot list them): on 6 partitions (assumed: twice what this key takes), none gets more "
         "than 80% of what a partition serves (20% is left free), with a probability of at least 99%. The busiest "
         "second of its hottest shard took 0.0 read and 2,600.0 write units, 2.60 of what a partition serves (3,000 "
         "read or 1,000 write units a second), and 0.80 leaves 20% headroom"
