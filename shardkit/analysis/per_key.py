@@ -17,6 +17,12 @@ from shardkit.analysis.verdict import Verdict
 FEW = 10
 """The most hot keys that are few: as many as a line of code lists, and a person keeps up to date."""
 
+SUFFIXED = (
+    'all keys get a suffix (the others ".1"), so items that are in a table already must move: shardkit reshard, '
+    "docs/adopt.md"
+)
+"""What a strategy for a few hot keys changes for the other keys of a table without suffixes."""
+
 
 def are_few(hot: Collection[Any], keys: int | None) -> bool:
     """Return whether only the hot keys should have shards, instead of all.

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity, key_text
-from shardkit.analysis.per_key import PerKey
+from shardkit.analysis.per_key import SUFFIXED, PerKey
 from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
@@ -147,8 +147,9 @@ def per_key_lines(one: Judged) -> list[str]:
     about = "" if found.exact else "about "
     return [
         f"only {hot:,} {are} alone; the others ({about}{found.distinct - hot:,}) keep one shard, and cheap Queries",
+        SUFFIXED,
         f"write: {few.line}",
-        f"or as an option: {few.option}",
+        f"or as an option: {few.option}" if few.by else "add --by NAME, the table's sort key, to have it filled in",
     ]
 
 

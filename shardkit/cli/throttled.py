@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
 from shardkit.analysis.hot_index import index_advice
-from shardkit.analysis.per_key import PerKey, are_few
+from shardkit.analysis.per_key import SUFFIXED, PerKey, are_few
 from shardkit.cli.live_table import LiveTable
 from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.core.checks import check_count
@@ -65,6 +65,7 @@ class Throttled:
         if not kind.of_keys or not are_few(hot, None) or None in hot.values():
             return
         yield "if these are all hot keys, give shards to them alone; the others keep one shard, and cheap Queries"
+        yield SUFFIXED
         if kind.throttles:
             named = PerKey(dict.fromkeys(hot, "N"), self.by[1:])  # what they ask for is not known
             yield f"write: {named.line}, with N from shardkit plan shards"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shardkit.analysis.per_key import PerKey
+from shardkit.analysis.per_key import SUFFIXED, PerKey
 from shardkit.analysis.shards import HEADROOM, PROBABILITY, Fit, ShardsNeeded, shards_needed
 from shardkit.core.checks import check_count, check_headroom, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES
@@ -177,6 +177,7 @@ def _alone(shards: int | None) -> list[str]:
     return [
         f"write: {PerKey({'<key>': shards}).line}",
         "for this key alone: the others keep one shard, and cheap Queries",
+        SUFFIXED,
         f"for all keys, only if many will be hot, or you cannot list them (days): shards={shards}",
     ]
 

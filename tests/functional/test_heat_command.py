@@ -17,6 +17,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, Strategy
 from shardkit.analysis.keys import Candidate, KeyUniformity
+from shardkit.analysis.per_key import SUFFIXED
 from shardkit.analysis.shards import shards_for
 from shardkit.analysis.verdict import judge
 from shardkit.cli import build_app, flights
@@ -98,9 +99,12 @@ def test_a_hot_tenant_gets_shards_alone() -> None:
     (tenant,) = judged(*arguments, "--by", "sk")["keys"]
     assert tenant["per_key"]["line"] == 'CalculatedSuffix("sk", shards={"t0": 8})'
     assert Strategy.from_dict(tenant["per_key"]["strategy"]) == CalculatedSuffix("sk", shards={"t0": 8})
+    assert "or as an option: --strategy" in invoke(*arguments, "--by", "sk").stdout
     lines = invoke(*arguments).stdout.splitlines()
     cheap = lines.index('  write: CalculatedSuffix("<sort key>", shards={"t0": 8})')
-    assert lines[cheap - 1] == (
+    assert lines[cheap + 1] == "  add --by NAME, the table's sort key, to have it filled in"
+    assert lines[cheap - 1] == f"  {SUFFIXED}"
+    assert lines[cheap - 2] == (
         "  only 1 value is hot: give shards to it alone; the others (100) keep one shard, and cheap Queries"
     )
     (dear,) = (place for place, line in enumerate(lines) if "RandomSuffix(8)" in line)
