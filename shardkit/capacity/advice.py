@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from shardkit.analysis.hot_index import index_advice, index_argument, index_line
-from shardkit.analysis.per_key import PerKey, are_few
+from shardkit.analysis.per_key import SUFFIXED, PerKey, are_few
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyOfTable, KeyValue
 from shardkit.capacity.tally import Tally
@@ -162,7 +162,7 @@ class Advice:
         place = self.table if self.index is None else f"{self.table}, index {self.index}"
         name = ", a key that the requests do not name" if self.key is None else f" {brief(self.key, 60)}"
         return (
-            f"{place}{name}: {needed} {self.shards:,}{self._alone()}: {self.reason}. The busiest "
+            f"{place}{name}: {needed} {self.shards:,}: {self.reason}.{self._alone()} The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
@@ -172,10 +172,14 @@ class Advice:
     def _alone(self) -> str:
         if self.per_key is None or self.growing:
             return ""
-        moved = ", once its items are moved (shardkit reshard)" if self.per_key.sharded else ""
+        moved = (
+            "The items of these keys must move: shardkit reshard, docs/adopt.md"
+            if self.per_key.sharded
+            else f"But {SUFFIXED}"
+        )
         return (
-            f", for hot keys alone{moved} ({self.line}; the others keep what they have, and cheap Queries. Give all "
-            "keys as many only if many will be hot, or you cannot list them)"
+            f" Write {self.line}, for hot keys alone: the others keep their number of shards, and cheap Queries. "
+            f"{moved}. Give all keys as many shards only if many will be hot, or you cannot list them."
         )
 
     def _of_index(self) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Unsharded
-from shardkit.analysis.per_key import PerKey
+from shardkit.analysis.per_key import SUFFIXED, PerKey
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity import Advice, CapacityBudget, CapacityMeter, Skew, Usage
 from shardkit.errors import ConfigurationError
@@ -77,10 +77,11 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
         per_key=PerKey({"hot": 65, "read": 8}),
     )
     assert str(advice[0]) == (
-        'T \'hot\': 65 shards instead of 1, for hot keys alone (CalculatedSuffix("<sort key>", shards={"hot": 65, '
-        '"read": 8}); the others keep what they have, and cheap Queries. Give all keys as many only if many will be '
-        "hot, or you cannot list them): on 6 partitions (assumed: twice what this key takes), none gets more "
-        "than 80% of what a partition serves (20% is left free), with a probability of at least 99%. The busiest "
+        "T 'hot': 65 shards instead of 1: on 6 partitions (assumed: twice what this key takes), none gets more "
+        "than 80% of what a partition serves (20% is left free), with a probability of at least 99%. Write "
+        'CalculatedSuffix("<sort key>", shards={"hot": 65, "read": 8}), for hot keys alone: the others keep their '
+        f"number of shards, and cheap Queries. But {SUFFIXED}. Give all keys as many shards only if many will be hot, "
+        "or you cannot list them. The busiest "
         "second of its hottest shard took 0.0 read and 2,600.0 write units, 2.60 of what a partition serves (3,000 "
         "read or 1,000 write units a second), and 0.80 leaves 20% headroom"
     )
@@ -156,7 +157,8 @@ def test_of_a_sharded_table_a_few_hot_keys_get_more(metered: Metered) -> None:
             write(client, f"{key}.{shard}", units, sharding)
     (advice,) = meter.advise()
     assert advice.line == f'shards={{None: 2, "old": 4, "a": {advice.shards_needed}}}'
-    assert f"once its items are moved (shardkit reshard) ({advice.line}; the others keep" in str(advice)
+    assert f". Write {advice.line}, for hot keys alone: the others keep" in str(advice)
+    assert ". The items of these keys must move: shardkit reshard, " in str(advice)
 
 
 @pytest.mark.parametrize(("keys", "line"), [(("pk", "sk"), 'CalculatedSuffix("sk", shards={"a": 8})'), (("pk",), None)])
