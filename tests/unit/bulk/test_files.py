@@ -204,7 +204,7 @@ import shardkit
 moto.mock_aws().start()  # without a table: the look for a shard map is refused, and a write would fail
 table = boto3.resource("dynamodb", region_name="us-east-1").Table("Orders")
 schema = {"KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}],
-          "AttributeDefinitions": [{"AttributeName": "Date", "AttributeType": "S"}]}
+          "AttributeDefinitions": [{"AttributeName": "Date", "AttributeType": "N"}]}  # so no look for a shard map
 orders = shardkit.ShardedTable(table, shardkit.Unsharded(), key_schema=schema)
 for option in ("journal", "dead_letters"):
     items = iter([{"Date": "d"}])
