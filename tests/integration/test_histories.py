@@ -20,7 +20,8 @@ require_fork()
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
-# Most take 10 to 25 seconds, some two minutes. Those that are left out are skipped: processes of pytest-xdist collect the same tests.
+# Most take 10 to 25 seconds, some two minutes. Those that are left out are skipped: processes of pytest-xdist collect
+# the same tests.
 PLANTED = [*FAULTS] if PROFILE == "thorough" else random.SystemRandom().sample([*FAULTS], 3)
 
 pytestmark = [
