@@ -273,8 +273,8 @@ class Totals:
         A partition serves 3,000 read units and 1,000 write units a second, independently. The advice is based on the
         busiest second of a key's hottest shard. A key that was throttled because its partition was too hot needs more
         shards than it has. The number of the table's partitions is unknown: they are assumed to serve twice what the
-        key takes. Of global indexes, it sees the keys that ``by_index_key`` has; the advice then has the line that shards the
-        index, in ``line``.
+        key takes. Of global indexes, it sees the keys that ``by_index_key`` has; the advice then has the line that
+        shards the index, in ``line``.
 
         Args:
             headroom: the part of a partition's throughput to leave free, from 0 to below 1.
