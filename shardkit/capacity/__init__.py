@@ -1,5 +1,6 @@
 """Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
+from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue
@@ -8,6 +9,7 @@ from shardkit.capacity.lookups import CacheUsage
 from shardkit.capacity.meter import CapacityMeter
 from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.shared_budget import SharedBudget
+from shardkit.capacity.trace import Trace
 from shardkit.capacity.usage import Rates, Usage, VectorBytes
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import item_size, storage_size
@@ -21,6 +23,7 @@ __all__ = [
     "CapacityBudget",
     "CapacityEstimator",
     "CapacityMeter",
+    "HashedKey",
     "HotKey",
     "HotKeyWarning",
     "ItemChange",
@@ -32,11 +35,14 @@ __all__ = [
     "SharedBudget",
     "Skew",
     "TableUnits",
+    "Trace",
+    "TraceRow",
     "Usage",
     "VectorBytes",
     "add_consumed",
     "apportion",
     "item_size",
+    "read_traces",
     "read_units",
     "storage_size",
     "write_units",

@@ -19,6 +19,7 @@ from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 from shardkit.errors import brief
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.shard_map import MAP, can_grow
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 
@@ -261,7 +262,7 @@ def _per_key(tally: Tally, table: str, needed: Mapping[KeyValue, int | None]) ->
 def _of_index_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
     by_logical: defaultdict[tuple[str, str, KeyValue, int], dict[KeyValue, Usage]] = defaultdict(dict)
     for (table, index, stored), usage in tally.index_keys.usages().items():
-        by_logical[table, index, *logical_index_key(tally, table, index, stored)][stored] = usage
+        by_logical[table, index, *logical_index_key(tally.described.get(table), index, stored)][stored] = usage
     for (table, index, key, shards), seen in by_logical.items():
         peaks = [tally.index_keys.peaks((table, index, stored)) for stored in seen]
         hottest = max(peaks, key=lambda pair: partitions_taken(*pair))
@@ -323,9 +324,8 @@ def shards_of(tally: Tally, table: str, key: KeyValue) -> int:
     return 1 if sharding is None else len(sharding.strategy.shards_for(key))  # type: ignore[arg-type]
 
 
-def logical_index_key(tally: Tally, table: str, index: str, stored: KeyValue) -> tuple[KeyValue, int]:
-    """Return the logical key of a stored key of an index, and how many shards it has; 1 if it is not sharded."""
-    known = tally.described.get(table)
+def logical_index_key(known: Sharding | None, index: str, stored: KeyValue) -> tuple[KeyValue, int]:
+    """Return the logical key of a stored key of a table's index, and how many shards it has; 1 if it is not sharded."""
     sharded = None if known is None else known.sharded.get(index)
     if sharded is None or stored is None:
         return stored, 1

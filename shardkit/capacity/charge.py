@@ -282,7 +282,7 @@ def _keys_named(
     for of, attributes in attributes_known(call, parsed) if names else ():
         if of == table:
             for index, parts in names.items():
-                key = [part for name in parts if (part := _wire_key(attributes, name)) is not None]
+                key = [part for name in parts if (part := wire_key(attributes, name)) is not None]
                 if len(key) == len(parts):
                     yield index, tuple(key)
 
@@ -338,7 +338,7 @@ def _shares(
                 continue
             part = shares[table] = Shares()
             names[table] = _key_name(call, table, partition_keys)
-        part.add(_wire_key(attributes, names[table]), units)
+        part.add(wire_key(attributes, names[table]), units)
     return shares
 
 
@@ -423,7 +423,7 @@ def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) ->
     attributes = params.get("Key") or params.get("Item")
     if attributes is None and call.operation == "Query":
         attributes = equals_of(params)
-    return _wire_key(attributes or {}, _key_name(call, table, partition_keys))
+    return wire_key(attributes or {}, _key_name(call, table, partition_keys))
 
 
 def _key_name(call: Metered, table: str, partition_keys: Mapping[str, str]) -> str | None:
@@ -431,7 +431,7 @@ def _key_name(call: Metered, table: str, partition_keys: Mapping[str, str]) -> s
     return partition_keys.get(table) if sharding is None else sharding.partition_key
 
 
-def _wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None:
+def wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None:
     wire = None if name is None else attributes.get(name)
     if not isinstance(wire, dict) or len(wire) != 1:
         return None

@@ -102,7 +102,7 @@ class HotKeyWatch:
             units = tally.index_keys.units_in(of, second)
             if self._is_due(of, units, now):
                 table, index, stored = of
-                key, shards = logical_index_key(tally, table, index, stored)
+                key, shards = logical_index_key(tally.described.get(table), index, stored)
                 self._found.append(_warning(table, key, stored, shards, units, index))
 
     def _is_due(self, of: tuple[str, str | None, KeyValue], units: tuple[float, float], now: float) -> bool:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity.attach import (
@@ -22,17 +23,20 @@ from shardkit.capacity.charge import (
     Charge,
     KeyOfIndex,
     KeyOfTable,
+    KeyValue,
     charge_of,
     index_keys_throttled,
     keys_of,
     plain_key,
     sharding_in,
     whole_of,
+    wire_key,
     wire_key_of,
 )
 from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
 from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
+from shardkit.capacity.trace import Trace, TracedRecorder
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import (
     is_throttle_code,
@@ -76,13 +80,14 @@ class CapacityMeter(Totals):
         warn_at: a share of what a partition serves (1,000 write units or 3,000 read units a second), above 0 and at
             most 1. A stored key that reaches it within one second is logged as a warning, at most once a minute. None:
             no warnings.
+        trace: where to record what calls take, by second and key, for ``shardkit plan trace``; None: nowhere.
         on_warning: is called with each :class:`HotKeyWarning`, on the thread (or in the task) that made the call, so it
             must return quickly. Its errors are logged.
         clock: returns the time in seconds; for tests.
 
     Raises:
         ConfigurationError: ``max_keys`` is less than 1, ``window`` is not above 0, ``warn_at`` or ``on_warning`` is
-            invalid, or ``on_warning`` is given without ``warn_at``.
+            invalid, ``on_warning`` is given without ``warn_at``, or ``trace`` is not a :class:`Trace`.
 
     Cost:
         No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not ask does
@@ -101,15 +106,23 @@ class CapacityMeter(Totals):
         window: float = 60.0,
         warn_at: float | None = None,
         on_warning: Callable[[HotKeyWarning], object] | None = None,
+        trace: Trace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if warn_at is None and on_warning is not None:
             raise ConfigurationError("on_warning: must be given together with warn_at; give for example warn_at=0.8")
+        if not isinstance(trace, Trace | None):
+            raise ConfigurationError(f"trace: must be a Trace, got {brief(trace)}")
         watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
         backlog = Backlog(window=window, watch=watch)
         self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
-        super().__init__("total", self._recorder(watch=watch), {})
-        self._observers = Observers(partial(_MeterObserver, self))
+        observer: Callable[..., _MeterObserver] = _MeterObserver
+        recorder = self._recorder(watch=watch)
+        if trace is not None:
+            recorder = TracedRecorder(trace, backlog, max_keys=max_keys, window=window, clock=clock, watch=watch)
+            observer = partial(_TracedObserver, trace)
+        super().__init__("total", recorder, {})
+        self._observers = Observers(partial(observer, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str | Mapping[str, Any]] | None = None) -> Attachment:
         """Count the calls of a client, those of one table on its client, or those of a session's clients.
@@ -327,6 +340,38 @@ class _MeterObserver(ClientObserver, CacheObserver):
         for recorder in note.recorders:
             with recorder as tally:
                 tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key, index_keys=index_keys)
+
+
+class _TracedObserver(_MeterObserver):
+    """Also shows a trace what was throttled, and every 32nd call: its sort key, and the time in its answer."""
+
+    def __init__(self, trace: Trace, meter: Totals, client: Any) -> None:
+        super().__init__(meter, client)
+        self._trace = trace
+        self._looks = cycle([True, *[False] * 31])
+
+    def after(self, call: Call, parsed: dict[str, Any]) -> None:
+        super().after(call, parsed)
+        if not next(self._looks):
+            return
+        try:
+            date = (parsed.get("ResponseMetadata") or {}).get("HTTPHeaders", {}).get("date")
+            attributes = call.params.get("Key") or call.params.get("Item") or {}
+            for table in tables_of(call):
+                known = sharding_in(call, table) or self._described.get(table)
+                sort = wire_key(attributes, known.keys.sort[0]) if known is not None and known.keys.sort else None
+                self._trace.look(call.operation, table, self._keys_of(call, table), sort, date, self._clock())
+        except Exception:  # noqa: BLE001 - of whatever kind
+            _log.exception("%s: the trace could not read the call; its item is not looked at", call.operation)
+
+    def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], response: Mapping[str, Any]) -> None:
+        super()._throttled(call, note, reasons, response)
+        for table in tables_of(call):
+            if self._only is None or table in self._only:
+                self._trace.throttle(call.operation, table, self._keys_of(call, table), self._clock())
+
+    def _keys_of(self, call: Call, table: str) -> tuple[KeyValue, KeyValue]:
+        return keys_of(wire_key_of(call, table, self._keys), sharding_in(call, table))
 
 
 def _key_of(table: str, key: Mapping[str, Any] | None) -> KeyOfTable | None:

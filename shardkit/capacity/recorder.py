@@ -50,6 +50,10 @@ class Backlog:
             self._second = int(now)
             self.add_up()
 
+    def forget(self) -> None:
+        """Forget the calls that are not yet added up, in a forked process: they are its parent's."""
+        self._calls.clear()
+
     def add_up(self) -> None:
         """Add up all calls noted so far; when this returns they are added, even if another thread is adding too."""
         with self._lock:

@@ -1,0 +1,63 @@
+"""Which rows of a trace are kept: those of hot keys always, of the others a sample whose weights keep all sums true."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+RowKey = tuple[str, str, str | None, object, object]
+"""Operation, table, index, logical key, stored key."""
+Kept = tuple[RowKey, list[float], float]
+"""A row's key, its figures (calls, read units, write units, throttled attempts), and its weight."""
+
+MOST_RECENT = 10_000
+"""Keys whose last minute is known."""
+_HALVED = 30  # seconds
+_LEAST = 0.5  # a row has at least one call, so here all are kept
+
+
+class Thinning:
+    """Keeps about so many rows a second: each with a probability by what its key took lately.
+
+    Args:
+        rows_per_second: how many to keep of each second.
+        draw: returns a random number from [0, 1).
+    """
+
+    def __init__(self, rows_per_second: float, draw: Callable[[], float]) -> None:
+        self._wanted = rows_per_second
+        self._draw = draw
+        self._threshold = 1.0
+        self.recent: dict[tuple[object, ...], float] = {}
+        self._halved = 0
+
+    def keep(self, second: int, rows: Mapping[RowKey, list[float]]) -> list[Kept]:
+        """Return the rows of a second to keep, and after them the exact total of each operation, table and index."""
+        if abs(second - self._halved) >= _HALVED:
+            self._halve()
+            self._halved = second
+        totals: defaultdict[RowKey, list[float]] = defaultdict(lambda: [0.0] * 4)
+        recent = self.recent
+        for (operation, table, index, logical, _), (calls, read, write, throttled) in rows.items():
+            total = totals[operation, table, index, None, None]
+            for place, figure in enumerate((calls, read, write, throttled)):
+                total[place] += figure
+            if logical is not None:
+                size = max(calls, read + write) + throttled
+                recent[table, index, logical] = recent.get((table, index, logical), 0.0) + size
+        kept: list[Kept] = []
+        for key, row in rows.items():
+            if key[3] is not None:
+                probability = recent[key[1:4]] / self._threshold
+                if probability >= 1.0 or self._draw() < probability:
+                    kept.append((key, row, 1 / min(1.0, probability)))
+        # Slowly: by the root, and at most a factor of 2. The 1 is for less than a row a second.
+        step = ((len(kept) + 1) / (self._wanted + 1)) ** 0.5
+        self._threshold = max(_LEAST, self._threshold * min(2.0, max(0.5, step)))
+        while len(recent) > MOST_RECENT:
+            recent = self._halve()
+        return kept + [(key, total, 1.0) for key, total in totals.items()]
+
+    def _halve(self) -> dict[tuple[object, ...], float]:
+        self.recent = {key: size / 2 for key, size in self.recent.items() if size >= 1}
+        return self.recent
