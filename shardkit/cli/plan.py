@@ -11,6 +11,7 @@ import click
 from shardkit.cli import options
 from shardkit.cli.command import Call, Command, Outcome
 from shardkit.cli.options import OUTPUT, option, seconds_of, several
+from shardkit.cli.plan_trace import trace
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
@@ -33,6 +34,7 @@ def plan() -> None:
     """Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table."""
 
 
+plan.add_command(trace)
 _command = partial(plan.command, cls=Command, refused="not planned")
 
 

@@ -97,7 +97,7 @@ def _read(config: str) -> dict[str, Any]:
         "archive": given.text("archive", None),
         "ahead": _duration(given, "ahead", problems),
         "cool_after": _duration(given, "cool_after", problems) or timedelta(),
-        "prices": _prices(given),
+        "prices": prices_of(given),
     }
     for name in _OF_ITEMS:
         if given.take(name, "left out") is not None:
@@ -144,7 +144,7 @@ def _throughput(part: Entries | None) -> Throughput:
     )
 
 
-def _prices(given: Entries) -> Prices | None:
+def prices_of(given: Entries) -> Prices | None:
     part = given.table("prices")
     if part is None:
         return None

@@ -10,6 +10,7 @@ from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, IndexWrites, plan_bulk_load
 from shardkit.partitions.plan_series import PeriodPartitions, SeriesPlan, plan_series
 from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
+from shardkit.partitions.plan_trace import TracePlan, TraceWay, plan_trace
 from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
@@ -44,6 +45,8 @@ __all__ = [
     "TablePartitions",
     "Throttle",
     "ThroughputEstimate",
+    "TracePlan",
+    "TraceWay",
     "estimate_table",
     "hash_of",
     "initial_partitions",
@@ -52,5 +55,6 @@ __all__ = [
     "plan_bulk_load",
     "plan_series",
     "plan_shards",
+    "plan_trace",
     "probability_within",
 ]

@@ -22,7 +22,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
-from examples import bulk_loader, fan_out_read, popular_items, time_series, wrap_existing_table
+from examples import bulk_loader, fan_out_read, popular_items, time_series, what_if, wrap_existing_table
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from tests.support.tables import make_table
 
@@ -368,3 +368,14 @@ def test_popular_items_of_a_table_that_is_there(
     assert popular_items.main(["--table", "Orders"]) == 1
     assert "ResourceInUseException" in capsys.readouterr().out
     assert [one.name for one in resource.tables.all()] == ["Orders"]
+
+
+# -- what_if.py --------------------------------------------------------------------------------------------------------
+
+
+def test_what_if(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hot day is throttled; with the shards that its trace asks for it is not, and its trace says they are enough."""
+    before, after = what_if.main()
+    assert (before.decisions[:2], after.decisions[:2]) == ((4, 4), (4, 4))
+    assert before.throttled_attempts > 0 == after.throttled_attempts
+    assert "shards=4: 0 of the writes were refused" in capsys.readouterr().out

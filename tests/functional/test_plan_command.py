@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from shardkit.capacity import Trace
 from shardkit.cli import build_app
-from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
+from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards, plan_trace
 
 click_testing = pytest.importorskip("click.testing")
 
@@ -172,3 +174,77 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> str:
+    """Return a folder with the trace of a key that takes 1,500 write units a second, and of 40 that take little."""
+    trace = Trace(tmp_path, keys="plain")
+    for second in range(30):
+        for number in range(40):
+            trace.add(table="Orders", key=f"k{number}", at=1404900000 + second, write_units=5.0)
+        trace.add(table="Orders", key="t0000", at=1404900000 + second, calls=1500, write_units=1500.0)
+    trace.flush()
+    return str(tmp_path)
+
+
+FEW = ("--shards", "1,4,16", "--times", "1,1.25", "--partitions", "16")
+
+
+def test_trace(traced: str, tmp_path: Path) -> None:
+    plan = plan_trace(traced, shards=[1, 4, 16], times=[1, 1.25], partitions=16)
+    assert planned("trace", traced, *FEW) == as_json(plan)
+    result = invoke("trace", traced, *FEW)
+    assert (result.exit_code, result.stdout) == (0, f"{plan}\n")
+    assert 'with 20% left free: shards={"t0000": ' in result.stdout
+    (file,) = tmp_path.glob("*.gz")
+    options = ("--key", "t0000", "--write-units", "3000", "--no-burst", "--random")
+    more = plan_trace(
+        [file], shards=[1, 4, 16], times=[1, 1.25], partitions=16, keys=["t0000"], write_units=3000, burst=False,
+        at_random=True,
+    )  # fmt: skip
+    assert planned("trace", str(file), *FEW, *options) == as_json(more)
+
+
+def test_trace_exits_with_1_if_no_number_serves(traced: str) -> None:
+    result = invoke("trace", traced, "--shards", "1", "--times", "1", "--partitions", "16")
+    assert result.exit_code == 1
+    assert "1x needs other shards than these, or more partitions" in result.stdout
+
+
+def test_trace_in_dollars_and_drawn(traced: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    prices, drawn = tmp_path / "prices.toml", tmp_path / "trace.svg"
+    prices.write_text("[prices]\nread_unit_hour = 0.00013\n")
+    result = invoke("trace", traced, *FEW, "--prices", str(prices), "--plot", str(drawn))
+    assert result.exit_code == 0, result.output
+    assert "0.00 $ a month" in result.stdout
+    text = drawn.read_text(encoding="utf-8")
+    assert "traffic (multiples of what was recorded)" in text
+    assert "Orders, 16 partitions: " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shards", "many"], "--shards: 'many' is not a list of numbers"),
+        (["--shards", "0"], "shards: must be an integer from 1 to 1,000"),
+        (["--prices", "none.toml"], "--prices: there is no file"),
+        (["--table", "Other"], "table: 'Other', index None: the rows are none"),
+        (["--plot", "trace.txt"], "--plot: trace.txt has the ending 'txt'"),
+    ],
+)
+def test_trace_refuses(traced: str, options: list[str], said: str) -> None:
+    result = invoke("trace", traced, *options)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+
+
+def test_trace_of_a_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    result = invoke("trace", str(tmp_path / "x"))
+    assert result.exit_code == 2
+    assert "is not a trace" in result.stderr
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "the rows are none" in invoke("trace", str(empty)).stderr

@@ -1,0 +1,413 @@
+"""What if: how many shards a recorded load needs, and until which traffic they are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import mul, sub
+from os import PathLike
+from statistics import NormalDist
+from typing import Any
+
+from shardkit.analysis.per_key import PerKey, are_few
+from shardkit.analysis.shards import HEADROOM
+from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
+from shardkit.core.checks import check_count, check_number
+from shardkit.dynamodb.service_errors import Kind
+from shardkit.dynamodb.units import partitions_taken, rounded_up
+from shardkit.errors import ConfigurationError, brief
+from shardkit.partitions.partition import LIMITS
+from shardkit.partitions.replay import Replay, Traffic, Way, refused, served_by_table, waits
+from shardkit.partitions.rules import BURST_SECONDS
+from shardkit.partitions.statements import counted, number, percent
+from shardkit.timeseries.settings import Prices
+
+FINE = 0.001
+"""The most that may be throttled: this part of the write units, and of the read units."""
+_EXACT = 0.95  # the least part of the hottest keys' units
+_ROOM = 1 / (1 - HEADROOM)
+_SURE = 0.95  # the least probability of a decision
+_NEAR = 10  # times FINE: so far, shares tell how uncertain those are that decide
+_WARM = 0.25  # of a partition: a key that takes more may be the one that needs shards
+_MONTH = 730.0  # hours
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceWay:
+    """How a number of shards serves a recorded load.
+
+    Args:
+        shards: the number of shards.
+        throttled: the part of the units that is throttled, for each of ``times``: the mean over all hashes, of reads or
+            writes, whichever is more.
+        interval: the lowest and highest that it may be, for each, because rows stand for others.
+        of_hashes: what it is under the best hash and under the worst, for each.
+        fine: under how many hashes at most 0.1% is throttled, for each.
+        fine_up_to: the highest of ``times`` for which that is so under all hashes but one; None: none is.
+        mean_wait: seconds that a unit waits on average, if what is throttled is tried again until it is served.
+        longest_wait: the longest of these waits.
+        extra_read_units: read units a second that Queries take more than they did, on average.
+        dollars: what these cost in a month; None: no prices were given.
+    """
+
+    shards: int
+    throttled: tuple[float, ...]
+    interval: tuple[tuple[float, float], ...]
+    of_hashes: tuple[tuple[float, float], ...]
+    fine: tuple[int, ...]
+    fine_up_to: float | None
+    mean_wait: float
+    longest_wait: float
+    extra_read_units: float
+    dollars: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracePlan:
+    """How many shards serve a recorded load, and until which traffic.
+
+    Args:
+        table: the table's name.
+        index: the index; None: the table.
+        began: the first second.
+        ended: the end of the last one.
+        read_units: all read units, exactly.
+        write_units: all write units, exactly.
+        throttled_attempts: attempts that were throttled meanwhile.
+        rows: how many rows were recorded.
+        exact: the part of the hottest keys' units that is in exact rows.
+        partitions: on how many partitions it is replayed.
+        assumed: whether their number was not given.
+        hashes: under how many hashes.
+        times: the multiples of the traffic.
+        ways: the numbers of shards, fewest first.
+        decisions: the least of them that is fine under all hashes but one, for each of ``times``; None: none is, or
+            the rows do not carry a decision.
+        unsure: the ``times`` for which the rows do not carry a decision.
+        hot_items: keys of which one item takes more than a partition serves, and its part of the key.
+        line: what to write, with 20% left free as in ``plan_shards``, so for 1.25 times the traffic (or the next of
+            ``times``): ``shards={"t0000": 8}`` if these keys alone need shards, else ``shards=8``; None: nothing, or it
+            is not known.
+    """
+
+    table: str
+    index: str | None
+    began: datetime
+    ended: datetime
+    read_units: float
+    write_units: float
+    throttled_attempts: int
+    rows: int
+    exact: float
+    partitions: int
+    assumed: bool
+    hashes: int
+    times: tuple[float, ...]
+    ways: tuple[TraceWay, ...]
+    decisions: tuple[int | None, ...]
+    unsure: tuple[float, ...]
+    hot_items: tuple[tuple[Any, float], ...]
+    line: str | None
+
+    @property
+    def today(self) -> int:
+        """The place in ``times`` of the traffic as it was, or else of the next more."""
+        return _place(self.times, 1.0)
+
+    @property
+    def sentence(self) -> str:
+        """Which number of shards is enough until which traffic."""
+        parts = []
+        found = zip(self.times, self.decisions, strict=True)
+        for (shards, unsure), group in groupby(found, lambda one: (one[1], one[0] in self.unsure)):
+            each = [times for times, _ in group]
+            load = "the traffic as it was" if each[-1] == 1 else f"{number(each[-1])} times the traffic"
+            if shards is not None:
+                parts.append(f"{counted(shards, 'shard')} {'serves' if shards == 1 else 'serve'} {load}")
+            elif unsure:
+                parts.append(f"for {' and '.join(f'{number(times)}x' for times in each)} these rows carry no decision")
+            else:
+                parts.append(f"{number(each[0])}x needs other shards than these, or more partitions")
+        more = "; record more rows (rows_per_second=), or for longer" if self.unsure else ""
+        return f"{'; '.join(parts)}{more}"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        place = self.table if self.index is None else f"{self.table}, index {self.index}"
+        yield (
+            f"{place}, {self.began:%Y-%m-%d %H:%M:%S} to {self.ended:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{counted(round(self.write_units), 'write unit')}, {counted(round(self.read_units), 'read unit')}, "
+            f"{counted(self.throttled_attempts, 'throttled attempt')}"
+            f"{', which count as if all had been wanted' if self.throttled_attempts else ''}"
+        )
+        yield (
+            f"{counted(self.rows, 'row')}, {percent(self.exact)} of the hottest keys' units exact; replayed on "
+            f"{counted(self.partitions, 'partition')}{' (assumed)' if self.assumed else ''}"
+        )
+        today = self.today
+        load = "" if self.times[today] == 1 else f", {number(self.times[today])}x"
+        yield f"shards  {f'throttled{load}':>24}  wait: mean, longest  extra read units  fine in   fine up to"
+        for way in self.ways:
+            low, high = way.interval[today]
+            between = f" ({low:.2%} to {high:.2%})" if high > low else ""
+            waited = f"{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s"
+            up_to = "-" if way.fine_up_to is None else f"{number(way.fine_up_to)}x"
+            money = "" if way.dollars is None else f"  {way.dollars:,.2f} $ a month"
+            yield (
+                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>24}  {waited:>19}  "
+                f"{way.extra_read_units:>14,.0f}/s  {f'{way.fine[today]} of {self.hashes}':>8}  {up_to:>10}{money}"
+            )
+        yield self.sentence
+        for key, share in self.hot_items:
+            yield f"{brief(key, 60)}: one item takes {share:.0%} of it; shards do not help, because it stays on one"
+        if self.line is not None:
+            yield f"with {HEADROOM:.0%} left free: {self.line}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        return asdict(self) | {
+            "began": self.began.isoformat(),
+            "ended": self.ended.isoformat(),
+            "hot_items": [{"key": str(key), "share": share} for key, share in self.hot_items],
+            "sentence": self.sentence,
+        }
+
+
+def plan_trace(
+    files: str | PathLike[str] | Iterable[str | PathLike[str] | TraceRow],
+    *,
+    table: str | None = None,
+    index: str | None = None,
+    partitions: int | None = None,
+    shards: Iterable[int] = (1, 2, 4, 8, 16, 32),
+    times: Iterable[float] = (1.0, 1.25, 1.5, 2.0, 3.0),
+    keys: Collection[Any] | None = None,
+    at_random: bool = False,
+    read_units: float | None = None,
+    write_units: float | None = None,
+    burst: bool = True,
+    prices: Prices | None = None,
+    hashes: int = 50,
+) -> TracePlan:
+    """Replay a recorded load with other numbers of shards, and with more traffic.
+
+    Example:
+        >>> plan_trace("logs", partitions=24).line  # doctest: +SKIP
+        'shards={"t0000": 8}'
+
+    Args:
+        files: trace files of all processes, or folders of them (:class:`shardkit.capacity.Trace`); or their rows.
+        table: the table; needed if there are several.
+        index: a global index; None: the table.
+        partitions: its partitions (``shardkit plan table``); None: enough for twice the busiest second.
+        shards: the numbers of shards to try, each from 1 to 1,000.
+        times: the multiples of the traffic, above 0.
+        keys: the logical keys that have so many shards, the others what they have; None: all have.
+        at_random: whether shards are drawn (``RandomSuffix``), and not calculated.
+        read_units: provisioned read units a second; None: on-demand, so that the table has no limit.
+        write_units: provisioned write units a second, likewise.
+        burst: whether a provisioned table may use what it did not in the 300 seconds before.
+        prices: to show what the extra read units cost.
+        hashes: under how many hashes; DynamoDB's is not public, and one is luck.
+
+    Returns:
+        The plan: ``print`` it, or see ``decisions``, ``line``, ``ways`` and ``sentence``.
+
+    Raises:
+        ConfigurationError: an argument is invalid, or there are no rows of the table.
+
+    Cost:
+        No request; CPU in proportion to rows, seconds, shards and hashes: see docs/reference/trace.md.
+
+    Source:
+        docs/reference/trace.md lists the assumptions.
+    """
+    numbers = sorted({check_count("shards", each, "shards", most=1000) for each in shards})
+    multiples = tuple(sorted({check_number("times", each, "times the traffic", above=True) for each in times}))
+    if not numbers or not multiples:
+        raise ConfigurationError("shards, times: must not be empty; give for example shards=[1, 8], times=[1, 2]")
+    for name, units in (("read_units", read_units), ("write_units", write_units)):
+        if units is not None:
+            check_number(name, units, "units a second", above=True)
+    if partitions is not None:
+        check_count("partitions", partitions, "partitions", most=100_000)
+    rows = [row for row in read_traces(files) if row.index_name == index and table in {None, row.table}]
+    tables = sorted({row.table for row in rows})
+    if len(tables) != 1:
+        found = f"of several tables ({brief(', '.join(tables), 200)}); give one of them" if tables else "none"
+        raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the rows are {found}")
+    traffic = Traffic(rows)
+    peaks = [max(traffic.totals[kind]) for kind in LIMITS]
+    replayed = _Replayed(
+        traffic,
+        partitions or max(1, rounded_up(2 * partitions_taken(*peaks))),
+        multiples,
+        {"read": read_units, "write": write_units},
+        BURST_SECONDS if burst else 0.0,
+        check_count("hashes", hashes, "hashes"),
+        prices,
+    )
+    ways, under = zip(*[replayed.way(Way(each, keys, at_random)) for each in numbers], strict=True)
+    spread = _spread(under)
+    likely = [[_likely(hashes_of, spread) for hashes_of in of_way] for of_way in under]
+    decisions, unsure = [], []
+    for place, each in enumerate(multiples):
+        # The first that is not surely too few must surely be enough.
+        first = next((at for at, chances in enumerate(likely) if chances[place] > 1 - _SURE), None)
+        if traffic.exact < _EXACT or (first is not None and likely[first][place] < _SURE):
+            unsure.append(each)
+        decisions.append(None if first is None or each in unsure else numbers[first])
+    wanted = decisions[_place(multiples, _ROOM)]
+    return TracePlan(
+        table=tables[0],
+        index=index,
+        began=datetime.fromtimestamp(traffic.began, UTC),
+        ended=datetime.fromtimestamp(traffic.began + traffic.seconds, UTC),
+        read_units=sum(row.read_units for row in rows if row.key is None),
+        write_units=sum(row.write_units for row in rows if row.key is None),
+        throttled_attempts=traffic.throttled,
+        rows=traffic.rows,
+        exact=traffic.exact,
+        partitions=replayed.partitions,
+        assumed=partitions is None,
+        hashes=hashes,
+        times=multiples,
+        ways=ways,
+        decisions=tuple(decisions),
+        unsure=tuple(unsure),
+        hot_items=() if at_random else tuple(replayed.hot_items()),
+        line=replayed.line(numbers, wanted, keys, spread, at_random=at_random),
+    )
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """The traffic, and on what it is replayed."""
+
+    traffic: Traffic
+    partitions: int
+    times: tuple[float, ...]
+    units: dict[Kind, float | None]
+    burst_seconds: float
+    hashes: int
+    prices: Prices | None
+
+    def way(self, way: Way) -> tuple[TraceWay, list[_Shares]]:
+        """Replay a way; return also, for each multiple, what is throttled under each hash."""
+        replays = [Replay(self.traffic, kind, self.partitions, way) for kind in LIMITS]
+        under = [self._shares(replays, salt) for salt in range(self.hashes)]
+        shares = [*zip(*[found for found, _, _ in under], strict=True)]
+        others = shares
+        if self.traffic.sampled:
+            drawn = [self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes)]
+            others = [*zip(*drawn, strict=True)]
+        means = [sum(column) / self.hashes for column in shares]
+        off = [[*map(sub, *columns)] for columns in zip(others, shares, strict=True)]
+        fine = [sum(share <= FINE for share in column) for column in shares]
+        enough = [times for times, count in zip(self.times, fine, strict=True) if count >= self.hashes - 1]
+        extra = sum(replays[0].extra) / self.traffic.seconds
+        return TraceWay(
+            shards=way.shards,
+            throttled=tuple(means),
+            interval=tuple((max(0.0, mean + min(by)), mean + max(by)) for mean, by in zip(means, off, strict=True)),
+            of_hashes=tuple((min(column), max(column)) for column in shares),
+            fine=tuple(fine),
+            fine_up_to=max(enough, default=None),
+            mean_wait=sum(mean for _, mean, _ in under) / self.hashes,
+            longest_wait=max(longest for _, _, longest in under),
+            extra_read_units=extra,
+            dollars=None if self.prices is None else extra * self.prices.read_unit_hour * _MONTH,
+        ), [[*zip(*columns, strict=True)] for columns in zip(shares, others, strict=True)]
+
+    def _shares(self, replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
+        """Return the part that is throttled, for each multiple, and the mean and longest wait, under one hash."""
+        shares, mean, longest = [0.0] * len(self.times), 0.0, 0.0
+        top = max(1.0, *self.times)
+        for kind, replay in zip(LIMITS, replays, strict=True):
+            limit, rate = LIMITS[kind], self.units[kind]
+            if max(replay.total) * top <= min(limit, rate or limit):
+                continue  # one partition serves it all
+            whole, lost = sum(replay.total), [0.0] * len(self.times)
+            # Twice the traffic is to partitions what the traffic is to half of them.
+            served: list[list[float] | None] = [None] * len(self.times)
+            if rate is not None:
+                served = [served_by_table(replay.total, rate / times, self.burst_seconds) for times in self.times]
+                lost = [whole - sum(map(mul, replay.total, parts or ())) for parts in served]
+            for cells in replay.asked(salt, drawn=drawn):
+                most = max(cells)
+                for place, (times, parts) in enumerate(zip(self.times, served, strict=True)):
+                    if most * times > limit:
+                        lost[place] += refused(cells if parts is None else map(mul, cells, parts), limit / times)
+                if most > limit and not drawn:
+                    waited, longer = waits(cells, limit)
+                    mean, longest = mean + waited / whole, max(longest, longer)
+            shares = [max(share, units / whole) for share, units in zip(shares, lost, strict=True)]
+        return shares, mean, longest
+
+    def line(
+        self,
+        numbers: Sequence[int],
+        wanted: int | None,
+        keys: Collection[Any] | None,
+        spread: float,
+        *,
+        at_random: bool,
+    ) -> str | None:
+        """Return what to write: shards for the hottest keys alone if that is enough, else for all."""
+        if wanted is None or wanted == 1:
+            return None
+        if keys is not None:
+            return _argument(keys, wanted)
+        hot = [
+            key
+            for key, one in sorted(self.traffic.keys.items(), key=lambda pair: -pair[1].peak)
+            if one.peak > _WARM and (at_random or one.item_share <= 1 / 2)
+        ]
+        for shards in numbers[numbers.index(wanted) :] if are_few(hot, len(self.traffic.numbers)) else ():
+            _, under = self.way(Way(shards, frozenset(hot), at_random))
+            if _likely(under[_place(self.times, _ROOM)], spread) >= _SURE:
+                return _argument(hot, shards)
+        return f"shards={wanted}"
+
+    def hot_items(self) -> Iterator[tuple[Any, float]]:
+        for key, one in self.traffic.keys.items():
+            if one.peak * one.item_share > 1:
+                yield key, one.item_share
+
+
+_Shares = list[tuple[float, float]]
+"""What is throttled under each hash, and what it would be by another sample of the rows."""
+
+
+def _spread(ways: Iterable[Iterable[_Shares]]) -> float:
+    """Return how far shares that may decide differ from those of other samples."""
+    near = [other - share for way in ways for shares in way for share, other in shares if _decides(share, other)]
+    return (sum(off * off for off in near) / len(near)) ** 0.5 if near else 0.0
+
+
+def _decides(share: float, other: float) -> bool:
+    return max(share, other) > 0 and min(share, other) < _NEAR * FINE
+
+
+def _likely(shares: _Shares, spread: float) -> float:
+    """Return how likely at most one hash is not fine."""
+    none, one = 1.0, 0.0  # how likely none is not fine; one is not
+    for share, other in shares:
+        fine = float(share <= FINE)
+        if spread and _decides(share, other):
+            fine = NormalDist((share + other) / 2, spread).cdf(FINE)
+        none, one = none * fine, one * fine + none * (1 - fine)
+    return none + one
+
+
+def _argument(keys: Iterable[Any], shards: int) -> str:
+    shown = (f"<the key whose hash is {key}>" if isinstance(key, HashedKey) else key for key in keys)
+    return PerKey(dict.fromkeys(shown, shards)).argument
+
+
+def _place(times: Sequence[float], least: float) -> int:
+    return next((place for place, each in enumerate(times) if each >= least), len(times) - 1)

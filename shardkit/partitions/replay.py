@@ -1,0 +1,277 @@
+"""Replay a trace on partitions: second by second, with other numbers of shards, under one hash after the other.
+
+The exact rows of hot keys count in their seconds. All other rows only tell how the rest of each second's exact total is
+spread over the partitions: a row that stands for 100 is not a burst of 100 units.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import shake_128
+from itertools import repeat
+from operator import add
+from typing import Any
+
+from shardkit.analysis.trace_files import TraceRow
+from shardkit.dynamodb.service_errors import Kind
+from shardkit.dynamodb.units import read_units
+from shardkit.partitions.partition import LIMITS, kept
+
+_HOT = 0.02  # a key is hot if it takes more than this part of a partition, in some block
+_BLOCK = 20  # seconds; rows that are not of hot keys count in their block, and in those before and after
+_EMPTY_READ = read_units(0)  # what a Query takes of a shard at least
+_MASK, _STEP, _MIX = 2**64 - 1, 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # SplitMix64
+# How often a row is drawn if as many are drawn as there are (Poisson, mean 1), by a random byte.
+_DRAWN = tuple(sum(byte >= limit for limit in (94, 188, 236, 251, 255)) for byte in range(256))
+
+BySecond = defaultdict[int, float]
+
+
+@dataclass
+class KeyTraffic:
+    """What the exact rows of a key took, by second; ``queries`` are requests to one shard each."""
+
+    units: dict[Kind, BySecond] = field(default_factory=lambda: {kind: defaultdict(float) for kind in LIMITS})
+    queries: BySecond = field(default_factory=lambda: defaultdict(float))
+    items: list[tuple[int, float]] = field(default_factory=list)
+    shards: int = 1
+    item: int = 0
+    item_share: float = 0.0
+
+    @property
+    def peak(self) -> float:
+        """How many partitions the key takes in the block where it takes most."""
+        blocks: defaultdict[tuple[Kind, int], float] = defaultdict(float)
+        for kind, limit in LIMITS.items():
+            for second, units in self.units[kind].items():
+                blocks[kind, second // _BLOCK] += units / limit / _BLOCK
+        return max(blocks.values(), default=0.0)
+
+    def find_hot_item(self) -> None:
+        """Find the item that most rows name; its share is the root of the probability that two rows name the same."""
+        by_item: BySecond = defaultdict(float)
+        for item, units in self.items:
+            by_item[item] += units
+        alone = sum(units**2 for _, units in self.items)
+        pairs, same = sum(by_item.values()) ** 2, sum(units**2 for units in by_item.values())
+        if pairs > alone:
+            self.item = max(by_item, key=by_item.__getitem__)
+            self.item_share = (max(0.0, same - alone) / (pairs - alone)) ** 0.5
+
+
+class Traffic:
+    """What the rows of one table or index ask for. Seconds are counted from ``began``, which is since 1970.
+
+    Attributes:
+        totals: the exact units of each second; ``queries``: its Queries, of whole keys.
+        keys: the hot keys; ``numbers``: all keys, with a number each.
+        others: of each other row: number of the key, draw of the shard, block, whether it stands for more rows than
+            itself; its read and write units.
+        shards: the most shards that a key has.
+        exact: which part of the ten hottest keys' units is in exact rows.
+    """
+
+    def __init__(self, rows: Sequence[TraceRow]) -> None:
+        rows = [*_as_asked(rows)]
+        totals = [row for row in rows if row.key is None]
+        self.began = min(row.second for row in rows)
+        self.seconds = max(row.second for row in rows) - self.began + 1
+        self.rows = len(rows) - len(totals)
+        self.throttled = sum(row.throttled for row in totals)
+        self.sampled = any(row.weight > 1 for row in rows)
+        self.shards = max((row.shard for row in rows if row.shard), default=1)
+        self.totals: dict[Kind, list[float]] = {kind: [0.0] * self.seconds for kind in LIMITS}
+        self.queries = [0.0] * self.seconds
+        for row in totals:
+            self.totals["read"][row.second - self.began] += row.read_units
+            self.totals["write"][row.second - self.began] += row.write_units
+            self.queries[row.second - self.began] += row.calls / self.shards if row.operation == "Query" else 0
+        keys: defaultdict[Any, KeyTraffic] = defaultdict(KeyTraffic)
+        sums: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])  # units, and those of exact rows
+        for row in rows:
+            if row.key is None:
+                continue
+            units = row.read_units + row.write_units
+            sums[row.key][0] += units * row.weight
+            if row.weight == 1:
+                sums[row.key][1] += units
+                self._add(keys[row.key], row)
+        self.keys = {key: one for key, one in keys.items() if one.peak > _HOT}
+        for one in self.keys.values():
+            one.find_hot_item()
+        hottest = sorted(sums.values(), reverse=True)[:10]
+        asked = [both for both in hottest if both[0] > _HOT * LIMITS["write"] * self.seconds]
+        self.exact = sum(exact for _, exact in asked) / (sum(whole for whole, _ in asked) or 1.0) if asked else 1.0
+        self.numbers: dict[Any, int] = {key: number for number, key in enumerate(self.keys)}
+        self.others = [
+            (
+                self.numbers.setdefault(row.key, len(self.numbers)),
+                number if row.item is None else row.item,
+                (row.second - self.began) // _BLOCK,
+                row.weight > 1,
+                row.read_units * row.weight,
+                row.write_units * row.weight,
+            )
+            for number, row in enumerate(rows)
+            if row.key is not None and (row.weight > 1 or row.key not in self.keys)
+        ]
+
+    def _add(self, one: KeyTraffic, row: TraceRow) -> None:
+        second = row.second - self.began
+        one.units["read"][second] += row.read_units
+        one.units["write"][second] += row.write_units
+        one.shards = max(one.shards, row.shard or 1)
+        if row.operation == "Query":
+            one.queries[second] += row.calls
+        if row.item is not None:
+            one.items.append((row.item, row.read_units + row.write_units))
+
+
+def _as_asked(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
+    """Yield the rows with what throttled attempts asked for: each the mean of what calls of its operation took."""
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for row in rows:
+        if row.key is None:
+            sums[row.operation] = [*map(add, sums[row.operation], (row.calls, row.read_units, row.write_units))]
+    for row in rows:
+        if row.throttled:
+            calls, *units = sums[row.operation]
+            read, write = (row.throttled * each / calls if calls else 0.0 for each in units)
+            yield row._replace(read_units=row.read_units + read, write_units=row.write_units + write)
+        else:
+            yield row
+
+
+@dataclass(frozen=True)
+class Way:
+    """How many shards the keys have: ``only`` these keys (None: all), the others what they have now."""
+
+    shards: int
+    only: Collection[Any] | None = None
+    at_random: bool = False
+
+    def of(self, key: Any, now: int) -> int:
+        """Return how many shards a key has that has so many now."""
+        return self.shards if self.only is None or key in self.only else now
+
+
+class Replay:
+    """One kind of units of a trace, on partitions, in one way; ``extra``: what Queries take more, by second."""
+
+    def __init__(self, traffic: Traffic, kind: Kind, partitions: int, way: Way) -> None:
+        self._traffic, self._partitions, self._way = traffic, partitions, way
+        self.extra = [0.0] * traffic.seconds
+        hot, self._hot = [0.0] * traffic.seconds, []
+        for key, one in traffic.keys.items():
+            units = one.units[kind].copy()
+            shards = way.of(key, one.shards)
+            if kind == "read":
+                for second, requests in one.queries.items():
+                    more = requests / one.shards * _EMPTY_READ * (shards - one.shards)
+                    units[second] = max(0.0, units[second] + more)
+                    self.extra[second] += more
+            for second, asked in units.items():
+                hot[second] += asked
+            self._hot.append((traffic.numbers[key], shards, one, [*units.items()]))
+        if kind == "read" and way.only is None:
+            self.extra = [queries * _EMPTY_READ * (way.shards - traffic.shards) for queries in traffic.queries]
+        self.total = [max(0.0, units + more) for units, more in zip(traffic.totals[kind], self.extra, strict=True)]
+        self._rest = [max(0.0, units - part) for units, part in zip(self.total, hot, strict=True)]
+        keys, pairs = [*traffic.numbers], dict[tuple[int, int], int]()
+        sums: defaultdict[tuple[int, int, bool], float] = defaultdict(float)
+        for number, draw, block, stands_for_more, *both in traffic.others:
+            if units_of_row := both[kind == "write"]:
+                pair = number, draw % way.of(keys[number], traffic.shards)
+                sums[pairs.setdefault(pair, len(pairs)), block, stands_for_more] += units_of_row
+        self._pairs, self._others = [*pairs], [(*of, units) for of, units in sums.items()]
+
+    def asked(self, salt: int, *, drawn: bool = False) -> Iterator[list[float]]:
+        """Yield what each partition is asked for in each second, under one hash.
+
+        ``drawn``: by another sample of the rows, in which one that stands for others is as often as chance has it.
+        """
+        bases = bases_of(salt, len(self._traffic.numbers))
+        parts: list[list[tuple[list[tuple[int, float]], float]]] = [[] for _ in range(self._partitions)]
+        for number, shards, one, rows in self._hot:
+            share = 0.0 if self._way.at_random else one.item_share
+            of_place: BySecond = defaultdict(float)
+            for shard in range(shards):
+                of_item = share if shard == one.item % shards else 0.0
+                of_place[place_of(bases[number], shard, self._partitions)] += (1 - share) / shards + of_item
+            for place, part in of_place.items():
+                parts[place].append((rows, part))
+        for of_keys, spread in zip(parts, self._spread(bases, salt, drawn=drawn), strict=True):
+            shares = (share for share in spread for _ in range(_BLOCK))
+            cells = [rest * share for rest, share in zip(self._rest, shares, strict=False)]
+            for rows, part in of_keys:
+                for second, units in rows:
+                    cells[second] += units * part
+            yield cells
+
+    def _spread(self, bases: Sequence[int], salt: int, *, drawn: bool) -> list[list[float]]:
+        """Return which part of the other rows' units each partition gets, in each block."""
+        blocks, count = -(-self._traffic.seconds // _BLOCK), self._partitions
+        places = [place_of(bases[number], shard, count) * blocks for number, shard in self._pairs]
+        sums = [0.0] * (blocks * count)
+        random = shake_128(f"shardkit drawn {salt}".encode()).digest(max(1, len(self._others))) if drawn else b""
+        times: Iterable[int] = map(_DRAWN.__getitem__, random) if drawn else repeat(1)
+        for (pair, block, stands_for_more, units), often in zip(self._others, times, strict=False):
+            sums[places[pair] + block] += units * often if stands_for_more else units
+        rows = []
+        for place in range(count):
+            row = [0.0, *sums[place * blocks : (place + 1) * blocks], 0.0]
+            rows.append([sum(row[at : at + 3]) for at in range(blocks)])
+        wholes = [sum(column) for column in zip(*rows, strict=True)]
+        return [[part / whole if whole else 1 / count for part, whole in zip(row, wholes, strict=True)] for row in rows]
+
+
+def bases_of(salt: int, keys: int) -> Sequence[int]:
+    """Return 64 bits of a hash for each key."""
+    bases = array("Q")
+    bases.frombytes(shake_128(f"shardkit {salt}".encode()).digest(8 * max(1, keys)))
+    return bases
+
+
+def place_of(base: int, shard: int, partitions: int) -> int:
+    """Return the partition of a key's shard."""
+    mixed = (base + shard * _STEP) & _MASK
+    mixed = ((mixed ^ (mixed >> 31)) * _MIX) & _MASK
+    return ((mixed >> 32) * partitions) >> 32
+
+
+def refused(asked: Iterable[float], limit: float) -> float:
+    """Return how many units a partition refuses that serves ``limit`` units a second."""
+    lost, most = 0.0, kept(limit)
+    balance = most
+    for units in asked:
+        balance += limit - units
+        if balance < 0:
+            lost, balance = lost - balance, 0.0
+        elif balance > most:
+            balance = most
+    return lost
+
+
+def waits(asked: Iterable[float], limit: float) -> tuple[float, float]:
+    """Return how long units wait if they are tried until they are served: unit-seconds, and the longest in seconds."""
+    waited = longest = 0.0
+    left = most = -kept(limit)
+    for units in asked:
+        left = max(most, left + units - limit)
+        if left > 0:
+            waited, longest = waited + left, max(longest, left / limit)
+    return waited, longest
+
+
+def served_by_table(total: Iterable[float], rate: float, burst_seconds: float) -> list[float]:
+    """Return which part of each second's units a table serves that has a rate, and keeps what it does not use."""
+    balance, parts = kept(rate), []
+    for units in total:
+        balance += rate
+        taken = min(units, balance)
+        parts.append(taken / units if units else 1.0)
+        balance = min(kept(rate, burst_seconds), balance - taken)
+    return parts
