@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from decimal import Decimal
@@ -17,7 +18,7 @@ from benchmarks.measure import Figure, alternate, over
 from benchmarks.orders import DAY, TABLE, order, order_id, orders, strategy_of
 from benchmarks.stub import stub
 from shardkit import CapacityMeter, bulk_load
-from shardkit.capacity import item_size
+from shardkit.capacity import Trace, item_size
 
 __all__ = ["meter"]
 
@@ -56,6 +57,7 @@ def meter(*, short: bool) -> Iterator[Figure]:
                 )
         if counting.requests != made:
             raise RuntimeError(f"the meter counted {counting.requests} calls of {made}")
+        yield _traced(stack.enter_context(ways.resource(endpoint)).Table(TABLE), metered, short=short)
         loads = [stack.enter_context(ways.sharded(endpoint, SHARDS)) for _ in range(2)]
         counting.attach(loads[0])
         items = [order(order_id(10**8 + number)) for number in range(ITEMS)]
@@ -76,6 +78,26 @@ def meter(*, short: bool) -> Iterator[Figure]:
             "an item: units by key, logical and physical",
         )
     yield from _sizes(short=short)
+
+
+def _traced(traced: Any, metered: Any, *, short: bool) -> Figure:
+    """A trace takes about 1 µs of a metered call, which takes some hundred."""
+    with tempfile.TemporaryDirectory() as folder:
+        with CapacityMeter(trace=Trace(folder, keys="plain")).attach(traced):
+            _, _, call, given = next(_calls())
+            timings = alternate(
+                {"traced": partial(_run, traced, call, given), "metered": partial(_run, metered, call, given)},
+                runs=10 if short else 150,
+            )
+    value, spread = over(timings["traced"], timings["metered"])
+    return Figure(
+        bench="meter",
+        name="get_item, metered with a trace: CPU, of a metered call",
+        value=value,
+        target=HANDLERS,
+        spread=spread,
+        note=f"{(timings['traced'].median - timings['metered'].median) / CALLS * 1e6:,.1f} µs a call more",
+    )
 
 
 def _sizes(*, short: bool) -> Iterator[Figure]:

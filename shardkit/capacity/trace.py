@@ -177,6 +177,9 @@ class Trace:
         with self._lock:
             self._turn(int(at))
             self._add((operation, table, index, key, None), calls, read_units, write_units, throttled)
+        if len(self._done) >= _MOST_SECONDS:  # here, the caller can wait
+            with self._writing:
+                self._write(time.monotonic())
 
     def flush(self) -> None:
         """Write all that was recorded until now; at the end of a process this is done for you."""

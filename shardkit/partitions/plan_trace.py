@@ -28,7 +28,7 @@ FINE = 0.001
 """The most that may be throttled: this part of the write units, and of the read units."""
 _EXACT = 0.95  # the least part of the hottest keys' units
 _ROOM = 1 / (1 - HEADROOM)
-_SURE = 0.95  # the least probability of a decision
+_ENOUGH, _TOO_FEW = 0.8, 0.1  # how likely a decision is fine at least, and fewer shards at most
 _NEAR = 10  # times FINE: so far, shares tell how uncertain those are that decide
 _WARM = 0.25  # of a partition: a key that takes more may be the one that needs shards
 _MONTH = 730.0  # hours
@@ -257,8 +257,8 @@ def plan_trace(
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
         # The first that is not surely too few must surely be enough.
-        first = next((at for at, chances in enumerate(likely) if chances[place] > 1 - _SURE), None)
-        if traffic.exact < _EXACT or (first is not None and likely[first][place] < _SURE):
+        first = next((at for at, chances in enumerate(likely) if chances[place] > _TOO_FEW), None)
+        if traffic.exact < _EXACT or (first is not None and likely[first][place] < _ENOUGH):
             unsure.append(each)
         decisions.append(None if first is None or each in unsure else numbers[first])
     wanted = decisions[_place(multiples, _ROOM)]
@@ -369,7 +369,7 @@ class _Replayed:
         ]
         for shards in numbers[numbers.index(wanted) :] if are_few(hot, len(self.traffic.numbers)) else ():
             _, under = self.way(Way(shards, frozenset(hot), at_random))
-            if _likely(under[_place(self.times, _ROOM)], spread) >= _SURE:
+            if _likely(under[_place(self.times, _ROOM)], spread) >= _ENOUGH:
                 return _argument(hot, shards)
         return f"shards={wanted}"
 

@@ -19,7 +19,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, ConfigurationError
 from shardkit.capacity import CapacityMeter, HashedKey, Trace, TraceRow, read_traces
-from shardkit.capacity.meter import Recorder
+from shardkit.capacity.recorder import Recorder
 from tests.support.disks import full_disk
 from tests.support.fakes import Clock, sharding
 from tests.support.metered import FakeClient, consumed, item, key, put
@@ -179,16 +179,20 @@ def test_time_is_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_rows_from_elsewhere(tmp_path: Path) -> None:
     trace = Trace(tmp_path, keys="plain")
     for at, name, units in ((NOW, "a", 1.0), (NOW + 0.9, "a", 2.5), (NOW + 1, b"\x00", 1.0), (NOW + 1, Decimal(7), 1)):
-        trace.add(table="Orders", key=name, at=at, write_units=units)  # type: ignore[arg-type]
+        trace.add(table="Orders", key=name, at=at, write_units=units)
     trace.add(table="Orders", key="a", at=NOW + 2, operation="Query", index="G", calls=3, read_units=1.5, throttled=1)
     found = rows(trace, tmp_path)
     assert [(row.second - NOW, row.key, row.write_units) for row in found if row.index_name is None] == [
         (0, "a", 3.5), (0, None, 3.5), (1, b"\x00", 1.0), (1, Decimal(7), 1.0), (1, None, 2.0),
     ]  # fmt: skip
     assert found[-2] == TraceRow(NOW + 2, "Query", "Orders", "G", "a", None, 3, 1.5, 0.0, 1)
+    for second in range(100):  # faster than a thread writes
+        trace.add(table="Orders", key="b", at=NOW + second, write_units=1.0)
+    assert sum(row.write_units for row in rows(trace, tmp_path) if row.key == "b") == 100
+    assert trace.dropped == 0
     for wrong in ({"key": None}, {"at": "today"}, {"write_units": -1}, {"calls": 0.5}, {"throttled": -1}):
         with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))}: "):
-            trace.add(**{"table": "Orders", "key": "a", "at": NOW, **wrong})
+            trace.add(**{"table": "Orders", "key": "a", "at": NOW, **wrong})  # type: ignore[arg-type]
 
 
 def test_beyond_50000_keys_a_second_has_one_row_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
