@@ -82,13 +82,12 @@ def meter(*, short: bool) -> Iterator[Figure]:
 
 def _traced(traced: Any, metered: Any, *, short: bool) -> Figure:
     """A trace takes about 1 µs of a metered call, which takes some hundred."""
-    with tempfile.TemporaryDirectory() as folder:
-        with CapacityMeter(trace=Trace(folder, keys="plain")).attach(traced):
-            _, _, call, given = next(_calls())
-            timings = alternate(
-                {"traced": partial(_run, traced, call, given), "metered": partial(_run, metered, call, given)},
-                runs=10 if short else 150,
-            )
+    with tempfile.TemporaryDirectory() as folder, CapacityMeter(trace=Trace(folder, keys="plain")).attach(traced):
+        _, _, call, given = next(_calls())
+        timings = alternate(
+            {"traced": partial(_run, traced, call, given), "metered": partial(_run, metered, call, given)},
+            runs=10 if short else 150,
+        )
     value, spread = over(timings["traced"], timings["metered"])
     return Figure(
         bench="meter",
