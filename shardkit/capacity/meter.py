@@ -358,6 +358,8 @@ class _TracedObserver(_MeterObserver):
             date = (parsed.get("ResponseMetadata") or {}).get("HTTPHeaders", {}).get("date")
             attributes = call.params.get("Key") or call.params.get("Item") or {}
             for table in tables_of(call):
+                if self._only is not None and table not in self._only:
+                    continue
                 known = sharding_in(call, table) or self._described.get(table)
                 sort = wire_key(attributes, known.keys.sort[0]) if known is not None and known.keys.sort else None
                 self._trace.look(call.operation, table, self._keys_of(call, table), sort, date, self._clock())

@@ -30,7 +30,7 @@ from shardkit.capacity.advice import logical_index_key
 from shardkit.capacity.recorder import Backlog, Recorder
 from shardkit.capacity.thinning import RowKey, Thinning
 from shardkit.core.checks import check_count, check_key, check_number
-from shardkit.errors import ConfigurationError, brief
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 
 if TYPE_CHECKING:
     from shardkit.capacity.charge import Charge, WireKey
@@ -117,7 +117,7 @@ class Trace:
         self._lock = threading.Lock()
         self._writing = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._second = 0
+        self._second = self._seen = 0
         self._rows: Rows = {}
         self._items: dict[tuple[object, ...], int] = {}
         self._shardings: dict[str, Sharding] = {}
@@ -183,10 +183,6 @@ class Trace:
 
     def flush(self) -> None:
         """Write all that was recorded until now; at the end of a process this is done for you."""
-        for backlog in self._backlogs:
-            backlog.add_up()
-        with self._lock:
-            self._turn(None)
         with self._writing:
             self._write(math.inf)
 
@@ -249,7 +245,7 @@ class Trace:
         self, operation: str, table: str, keys: Stored, sort: WireKey | None, date: str | None, now: float
     ) -> None:
         """Look at one call of a few: its sort key, and the time in its answer."""
-        if sort is not None:
+        if sort is not None and len(self._items) < _MOST_ROWS:
             self._items[operation, table, *keys] = int.from_bytes(self._hashed_by(4, sort[1]), "big")
         if date and date != self._date:  # the first of a second tells most: dates have no fractions
             self._date = date
@@ -286,13 +282,17 @@ class Trace:
         while True:
             time.sleep(1.0)
             with self._writing:
-                for backlog in self._backlogs:
-                    backlog.add_up()
                 self._write(time.monotonic())
 
     def _write(self, now: float) -> None:
-        """Write the seconds that have ended: a line, if there are many rows, or the last one was some time ago."""
+        """Write the seconds that have ended, if they are many rows, or the last line was some time ago; at inf, all."""
         try:
+            for backlog in self._backlogs:
+                backlog.add_up()
+            with self._lock:
+                if now == math.inf or self._second == self._seen:  # nothing came since the thread looked
+                    self._turn(None)
+                self._seen = self._second
             while self._done:
                 second, rows, items = self._done.popleft()
                 for key, row, weight in self._thinning.keep(second, rows):
@@ -312,7 +312,8 @@ class Trace:
         operation, table, index, logical, stored = key
         shown, shard = logical, None
         if stored is not None and table in self._shardings:
-            shard = self._shardings[table].strategy.split(stored)[1]  # type: ignore[arg-type]
+            with suppress(ShardkitError, TypeError, ValueError):  # an item that is not shardkit's
+                shard = self._shardings[table].strategy.split(stored)[1]  # type: ignore[arg-type]
         if self._hashed and logical is not None:
             shown = HashedKey(self._hashed_by(8, logical).hex())
         calls, read, write, throttled = row
