@@ -4,7 +4,7 @@
     python examples/what_if.py
 
 Nothing is sent to AWS: moto holds the table, shardkit simulates its partitions, and time is virtual. The flights of
-9 January 2013 come within six seconds, each with a picture of 50 KB, among flights of other days.
+9 January 2013 come within six seconds, each with a picture of 100 KB, among flights of other days.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from shardkit.testing import VirtualClock, simulate_partitions
 
 DAY = "2013-01-09"
 PARTITIONS = 8
-PER_SECOND = 35
+PER_SECOND = 18
 
 
 def flights() -> Iterator[dict[str, Any]]:
     """Yield the flights of the day; after every eighth, one of another day."""
     others = iter([flight for flight in read_flights() if flight["Date"] != DAY][::8])
-    for number, flight in enumerate(islice(read_flights(date=DAY), 175)):
+    for number, flight in enumerate(islice(read_flights(date=DAY), 90)):
         for one in chain([flight], [next(others)] if number % 8 == 0 else []):
-            yield {**one, "Picture": b"x" * 50_000}
+            yield {**one, "Picture": b"x" * 100_000}
 
 
 def record(table: Any, folder: Path) -> int:

@@ -262,6 +262,7 @@ def plan_trace(
             unsure.append(each)
         decisions.append(None if first is None or each in unsure else numbers[first])
     wanted = decisions[_place(multiples, _ROOM)]
+    hot_items = ((key, one.item_share) for key, one in traffic.keys.items() if one.peak * one.item_share > 1)
     return TracePlan(
         table=tables[0],
         index=index,
@@ -279,7 +280,7 @@ def plan_trace(
         ways=ways,
         decisions=tuple(decisions),
         unsure=tuple(unsure),
-        hot_items=() if at_random else tuple(replayed.hot_items()),
+        hot_items=() if at_random else tuple(hot_items),
         line=replayed.line(numbers, wanted, keys, spread, at_random=at_random),
     )
 
@@ -372,11 +373,6 @@ class _Replayed:
             if _likely(under[_place(self.times, _ROOM)], spread) >= _ENOUGH:
                 return _argument(hot, shards)
         return f"shards={wanted}"
-
-    def hot_items(self) -> Iterator[tuple[Any, float]]:
-        for key, one in self.traffic.keys.items():
-            if one.peak * one.item_share > 1:
-                yield key, one.item_share
 
 
 _Shares = list[tuple[float, float]]

@@ -16,6 +16,7 @@ from operator import add
 from typing import Any
 
 from shardkit.analysis.trace_files import TraceRow
+from shardkit.core.hashing import stable_hash
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import read_units
 from shardkit.partitions.partition import LIMITS, kept
@@ -23,7 +24,8 @@ from shardkit.partitions.partition import LIMITS, kept
 _HOT = 0.02  # a key is hot if it takes more than this part of a partition, in some block
 _BLOCK = 20  # seconds; rows that are not of hot keys count in their block, and in those before and after
 _EMPTY_READ = read_units(0)  # what a Query takes of a shard at least
-_MASK, _STEP, _MIX = 2**64 - 1, 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # SplitMix64
+_MASK, _STEP = 2**64 - 1, 0x9E3779B97F4A7C15  # of SplitMix64, with the next two
+_MIX, _MIX_AGAIN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 # How often a row is drawn if as many are drawn as there are (Poisson, mean 1), by a random byte.
 _DRAWN = tuple(sum(byte >= limit for limit in (94, 188, 236, 251, 255)) for byte in range(256))
 
@@ -106,6 +108,7 @@ class Traffic:
         asked = [both for both in hottest if both[0] > _HOT * LIMITS["write"] * self.seconds]
         self.exact = sum(exact for _, exact in asked) / (sum(whole for whole, _ in asked) or 1.0) if asked else 1.0
         self.numbers: dict[Any, int] = {key: number for number, key in enumerate(self.keys)}
+        self._bases: dict[int, array[int]] = {}
         self.others = [
             (
                 self.numbers.setdefault(row.key, len(self.numbers)),
@@ -118,6 +121,12 @@ class Traffic:
             for number, row in enumerate(rows)
             if row.key is not None and (row.weight > 1 or row.key not in self.keys)
         ]
+
+    def bases(self, salt: int) -> Sequence[int]:
+        """Return the hash of each key, by its number."""
+        if salt not in self._bases:
+            self._bases[salt] = array("Q", [base_of(key, salt) for key in self.numbers])
+        return self._bases[salt]
 
     def _add(self, one: KeyTraffic, row: TraceRow) -> None:
         second = row.second - self.began
@@ -193,7 +202,7 @@ class Replay:
 
         ``drawn``: by another sample of the rows, in which one that stands for others is as often as chance has it.
         """
-        bases = bases_of(salt, len(self._traffic.numbers))
+        bases = self._traffic.bases(salt)
         parts: list[list[tuple[list[tuple[int, float]], float]]] = [[] for _ in range(self._partitions)]
         for number, shards, one, rows in self._hot:
             share = 0.0 if self._way.at_random else one.item_share
@@ -228,11 +237,12 @@ class Replay:
         return [[part / whole if whole else 1 / count for part, whole in zip(row, wholes, strict=True)] for row in rows]
 
 
-def bases_of(salt: int, keys: int) -> Sequence[int]:
-    """Return 64 bits of a hash for each key."""
-    bases = array("Q")
-    bases.frombytes(shake_128(f"shardkit {salt}".encode()).digest(8 * max(1, keys)))
-    return bases
+def base_of(key: Any, salt: int) -> int:
+    """Return the hash of a key under one of many hashes."""
+    mixed = (stable_hash(key) + salt * _STEP) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * _MIX) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * _MIX_AGAIN) & _MASK
+    return mixed ^ (mixed >> 31)
 
 
 def place_of(base: int, shard: int, partitions: int) -> int:

@@ -16,12 +16,12 @@ def a_second(random: Random, calls: int, keys: int) -> dict[RowKey, list[float]]
 
 
 def test_sums_are_unbiased_over_200_seeds() -> None:
-    seconds = [a_second(Random(number), 300, 2_000) for number in range(40)]
+    seconds = [a_second(Random(number), 100, 2_000) for number in range(30)]
     # Two groups of keys, and what they truly took.
     wanted = Counter(key[3][-1] for rows in seconds for key, row in rows.items() for _ in range(int(row[0])))  # type: ignore[index]
     found: dict[str, list[float]] = {group: [] for group in wanted}
     for seed in range(200):
-        thinning, sums = Thinning(8.0, Random(seed).random), Counter[str]()
+        thinning, sums = Thinning(5.0, Random(seed).random), Counter[str]()
         for second, rows in enumerate(seconds):
             for key, row, weight in thinning.keep(second, rows):
                 if key[3] is not None:
