@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
@@ -16,7 +18,7 @@ from shardkit.errors import ConfigurationError, brief
 
 ENDING = ".trace.jsonl.gz"
 _VERSION = 1
-_CHUNK = 1 << 20
+_LEAST_BYTES = 2  # of a file; fewer are the beginning of gzip's first
 _MOST_BYTES = 1 << 26  # of a line; one that shardkit wrote has at most 2,000 rows
 
 
@@ -34,8 +36,8 @@ class TraceRow(NamedTuple):
         operation: the API operation.
         table: the table's name.
         index_name: the index that took it; None: the table.
-        key: the logical partition key, a :class:`HashedKey` if keys are hashed; of an index, a tuple if it has several
-            attributes. None: the exact total of this operation in this second, of all keys.
+        key: the logical partition key, or its :class:`HashedKey`; a tuple for several attributes of an index. None: the
+            exact total of all keys.
         shard: the key's shard; None: not sharded, or unknown.
         calls: reads and writes; of a Query, one for each shard.
         read_units: read units, estimates included.
@@ -74,8 +76,7 @@ def line_of(rows: Sequence[TraceRow]) -> bytes:
         # 1 and True, or b"a" and "a", are no keys beside each other: a table's keys have one type.
         "key": [keys.setdefault((row.table, row.index_name, row.key), len(keys)) for row in rows],
     }
-    columns = zip(*[row[5:] for row in rows], strict=True)
-    line |= dict(zip(_COLUMNS, columns, strict=True))
+    line |= zip(_COLUMNS, zip(*[row[5:] for row in rows], strict=True), strict=True)
     line |= {"places": list(places), "keys": [_key_to_json(key) for _, _, key in keys]}
     return orjson.dumps(line) + b"\n"
 
@@ -85,12 +86,10 @@ def rows_of(line: bytes) -> Iterator[TraceRow]:
     held = orjson.loads(line)
     if held["v"] != _VERSION:
         raise ValueError(f"its version is {held['v']!r}, and this shardkit reads {_VERSION}")
-    began = int(held["t"])
-    places = [(str(operation), str(table), index) for operation, table, index in held["places"]]
-    keys = [_key_from_json(key) for key in held["keys"]]
+    began, places, keys = held["t"], held["places"], [*map(_key_from_json, held["keys"])]
     rows: Iterable[Any] = zip(held["dt"], held["place"], held["key"], *map(held.get, _COLUMNS), strict=True)
     for dt, place, key, *figures in rows:
-        yield TraceRow._make((began + dt, *places[place], keys[key], *figures))
+        yield TraceRow(began + dt, *places[place], keys[key], *figures)
 
 
 def _key_to_json(key: Any) -> Any:
@@ -107,18 +106,13 @@ def _key_from_json(held: Any) -> Any:
     if isinstance(held, list):
         return tuple(map(_key_from_json, held))
     if not isinstance(held, dict):
-        return held if held is None else str(held)
+        return held
     ((letter, text),) = held.items()
-    return _READ[letter](text)
-
-
-_READ: dict[str, Any] = {"H": HashedKey, "N": Decimal, "B": lambda text: base64.b64decode(text, validate=True)}
+    return {"H": HashedKey, "N": Decimal, "B": base64.b64decode}[letter](text)
 
 
 def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | TraceRow]) -> Iterator[TraceRow]:
-    """Read the rows of trace files, each as far as it is whole: a process that was killed cuts off its last line.
-
-    The traces of several processes need no merging: their rows add up.
+    """Read the rows of trace files, each to its last whole line; those of several processes add up.
 
     Example:
         >>> sum(row.write_units * row.weight for row in read_traces("logs/") if row.key)  # doctest: +SKIP
@@ -139,34 +133,14 @@ def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | Trac
             continue
         for path in sorted(Path(given).glob(f"*{ENDING}")) if Path(given).is_dir() else [Path(given)]:
             try:
-                for number, line in enumerate(_lines(path), 1):
-                    try:
-                        yield from rows_of(line)
-                    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                        raise ConfigurationError(
-                            f"files: {path}, line {number}: is not a line of a trace ({brief(str(error), 100)})"
-                        ) from error
-            except OSError as error:
-                raise ConfigurationError(f"files: {path} cannot be read: {error}") from error
+                for line in _lines(path):
+                    yield from rows_of(line)
+            except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+                raise ConfigurationError(f"files: {path} is not a trace: {brief(str(error), 100)}") from error
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a gzip file, also if it is cut off, or if it is several, one after the other."""
-    rest, reader = b"", zlib.decompressobj(31)
-    with path.open("rb") as file:
-        data = file.read(_CHUNK)
-        if not data.startswith(b"\x1f\x8b"[: len(data)]):
-            raise ConfigurationError(f"files: {path} is not a trace: it is not compressed with gzip")
-        while data:
-            try:
-                rest += reader.decompress(data, _MOST_BYTES)
-            except zlib.error:
-                return  # what a killed process left
-            if len(rest) >= _MOST_BYTES and b"\n" not in rest:
-                raise ConfigurationError(f"files: {path} is not a trace: a line has more than {_MOST_BYTES:,} bytes")
-            *lines, rest = rest.split(b"\n")
-            yield from lines
-            data = reader.unconsumed_tail
-            if reader.eof:
-                data, reader = reader.unused_data, zlib.decompressobj(31)
-            data = data or file.read(_CHUNK)
+    if path.stat().st_size < _LEAST_BYTES:
+        return
+    with gzip.open(path) as file, suppress(EOFError, zlib.error):  # what a killed process left
+        yield from iter(lambda: file.readline(_MOST_BYTES), b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from shardkit.capacity.charge import (
     Charge,
     KeyOfIndex,
     KeyOfTable,
-    KeyValue,
     charge_of,
     index_keys_throttled,
     keys_of,
@@ -36,6 +35,7 @@ from shardkit.capacity.charge import (
 from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
 from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
+from shardkit.capacity.thinning import RowKey
 from shardkit.capacity.trace import Trace, TracedRecorder
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import (
@@ -355,25 +355,27 @@ class _TracedObserver(_MeterObserver):
         if not next(self._looks):
             return
         try:
-            date = (parsed.get("ResponseMetadata") or {}).get("HTTPHeaders", {}).get("date")
-            attributes = call.params.get("Key") or call.params.get("Item") or {}
-            for table in tables_of(call):
-                if self._only is not None and table not in self._only:
-                    continue
+            for table, key in self._rows_of(call):
                 known = sharding_in(call, table) or self._described.get(table)
-                sort = wire_key(attributes, known.keys.sort[0]) if known is not None and known.keys.sort else None
-                self._trace.look(call.operation, table, self._keys_of(call, table), sort, date, self._clock())
+                name = known.keys.sort[0] if known is not None and known.keys.sort else None
+                sort = wire_key(call.params.get("Key") or call.params.get("Item") or {}, name)
+                if sort is not None:
+                    self._trace.see_item(key, sort[1])
+            headers = (parsed.get("ResponseMetadata") or {}).get("HTTPHeaders", {})
+            self._trace.see_date(headers.get("date"), self._clock())
         except Exception:  # noqa: BLE001 - of whatever kind
-            _log.exception("%s: the trace could not read the call; its item is not looked at", call.operation)
+            _log.exception("%s: the trace could not look at the call", call.operation)
 
     def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], response: Mapping[str, Any]) -> None:
         super()._throttled(call, note, reasons, response)
+        for _, key in self._rows_of(call):
+            self._trace.throttle(key, self._clock())
+
+    def _rows_of(self, call: Call) -> Iterator[tuple[str, RowKey]]:
         for table in tables_of(call):
             if self._only is None or table in self._only:
-                self._trace.throttle(call.operation, table, self._keys_of(call, table), self._clock())
-
-    def _keys_of(self, call: Call, table: str) -> tuple[KeyValue, KeyValue]:
-        return keys_of(wire_key_of(call, table, self._keys), sharding_in(call, table))
+                keys = keys_of(wire_key_of(call, table, self._keys), sharding_in(call, table))
+                yield table, (call.operation, table, None, *keys)
 
 
 def _key_of(table: str, key: Mapping[str, Any] | None) -> KeyOfTable | None:

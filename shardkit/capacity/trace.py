@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import secrets
 import threading
@@ -19,7 +18,9 @@ from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import partial
 from hashlib import blake2b
+from io import FileIO
 from itertools import repeat
+from math import inf
 from operator import add, sub
 from pathlib import Path
 from random import Random
@@ -33,23 +34,21 @@ from shardkit.core.checks import check_count, check_key, check_number
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 
 if TYPE_CHECKING:
-    from shardkit.capacity.charge import Charge, WireKey
+    from shardkit.capacity.charge import Charge
     from shardkit.capacity.usage import Units
     from shardkit.sharding.layout import Sharding
 
-Keys = Literal["hashed", "plain"]
-Stored = tuple[object, object]
-"""A logical key, and its stored one; None if unknown."""
 Rows = dict[RowKey, list[float]]
 
 _MOST_ROWS = 50_000  # of a second; then one row for all others
 _MOST_SECONDS = 10  # that wait for the thread
 _LINE_ROWS, _LINE_SECONDS = 2000, 5.0  # a killed process loses so many seconds at most
 _FILE_BYTES, _FILE_SECONDS = 1 << 24, 3600
-_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 _LEAST_BYTES, _LEAST_SECRET = 1_000_000, 16
 _DRIFT, _STEP = 0.01, 1.5  # seconds by which the clock's offset may fall with each line; beyond, it was wrong
 _log = logging.getLogger("shardkit")
+_traces: weakref.WeakSet[Trace] = weakref.WeakSet()
+_writing = threading.RLock()  # of all traces, and for a fork: no thread of theirs then holds a lock that a child gets
 
 
 class Trace:
@@ -59,15 +58,12 @@ class Trace:
         >>> trace = Trace("/var/log/orders", keys="plain")  # doctest: +SKIP
         >>> CapacityMeter(trace=trace).attach(table)  # doctest: +SKIP
 
-    Each process writes its own files, ``<time>-<random>.trace.jsonl.gz``, which only its owner can read. Nothing needs
-    merging: the rows of all files add up. Rows of hot keys are exact; the others are a sample, with weights that keep
-    all sums unbiased; each second's totals are exact. No call waits for a file, and none fails: if files cannot be
-    written (a full disk), rows are dropped and counted, and one warning is logged.
+    Each process writes its own files, ``<time>-<random>.trace.jsonl.gz``, which only its owner can read; their rows add
+    up. No call waits for a file, and none fails: if files cannot be written, rows are dropped, and a warning is logged.
 
     Args:
         folder: where the files go; it is created if it does not exist.
-        keys: ``"plain"`` writes partition keys as they are, so that the advice can name them; ``"hashed"`` writes
-            hashes with ``secret``. There is no default, because keys may be personal data. Sort keys are never written.
+        keys: ``"plain"`` writes partition keys, which may be personal data; ``"hashed"``, hashes with ``secret``.
         secret: for ``"hashed"``: at least 16 bytes, the same in all processes.
         rows_per_second: about how many rows this process keeps of each second, above 0.
         max_bytes: the most bytes of this process's files, at least 1,000,000; beyond, its oldest file is deleted.
@@ -87,7 +83,7 @@ class Trace:
         self,
         folder: str | os.PathLike[str],
         *,
-        keys: Keys,
+        keys: Literal["hashed", "plain"],
         secret: bytes | None = None,
         rows_per_second: float = 50.0,
         max_bytes: int = 100_000_000,
@@ -108,34 +104,31 @@ class Trace:
         except OSError as error:
             raise ConfigurationError(f"folder: {brief(str(folder))} cannot be created: {error}") from error
         self._backlogs: list[Backlog] = []
+        self._files: list[_File] = []
         self._offset = 0.0  # from a meter's clock to the service's
         self._warned = False
-        self._begin()
+        self.begin()
         _traces.add(self)
 
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._writing = threading.RLock()
-        self._thread: threading.Thread | None = None
-        self._second = self._seen = 0
-        self._rows: Rows = {}
-        self._items: dict[tuple[object, ...], int] = {}
-        self._shardings: dict[str, Sharding] = {}
-        self._done: deque[tuple[int, Rows, dict[tuple[object, ...], int]]] = deque()
-        self._date, self._ahead = "", -math.inf
-        self._thinning = Thinning(self._rows_per_second, Random().random)  # noqa: S311 - a sample
-        self._block: list[TraceRow] = []
-        self._line_at = 0.0
-        self._files: list[_File] = []
-        self.written = self.dropped = 0
-
-    def forked(self) -> None:
-        """Begin again, in a forked process: what was recorded before is its parent's."""
+    def begin(self) -> None:
+        """Begin, also in a forked process: what was recorded before is its parent's."""
         for backlog in self._backlogs:
             backlog.forget()
         for file in self._files:
-            file.close()
-        self._begin()
+            file.file.close()
+        self._files = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._second = self._seen = 0
+        self._rows: Rows = {}
+        self._items: dict[RowKey, int] = {}
+        self._shardings: dict[str, Sharding] = {}
+        self._done: deque[tuple[int, Rows, dict[RowKey, int]]] = deque()
+        self._date, self._ahead = "", -inf
+        self._thinning = Thinning(self._rows_per_second, Random().random)  # noqa: S311 - a sample
+        self._block: list[TraceRow] = []
+        self._line_at = 0.0
+        self.written = self.dropped = 0
 
     def add(
         self,
@@ -163,37 +156,40 @@ class Trace:
             index: the index that took it; None: the table.
             calls: how many calls it was.
             read_units: the read units of all of them.
-            write_units: the write units, likewise.
+            write_units: likewise.
             throttled: attempts that were throttled.
 
         Raises:
             ConfigurationError: an argument is invalid.
         """
-        check_key(key)
-        for name, given in (("at", at), ("read_units", read_units), ("write_units", write_units)):
-            check_number(name, given, "seconds since 1970" if name == "at" else "units")
-        for name, given in (("calls", calls), ("throttled", throttled)):
-            check_count(name, given, name, least=0)
+        for name, text in (("operation", operation), ("table", table), ("index", index or ""), ("key", check_key(key))):
+            try:
+                str(text).encode()
+            except UnicodeEncodeError:
+                raise ConfigurationError(
+                    f"{name}: {brief(text)} has an unpaired surrogate; fix it where it is from"
+                ) from None
+        check_number("at", at, "seconds since 1970")
+        for name, units in (("read_units", read_units), ("write_units", write_units)):
+            check_number(name, units, "units")
+        for name, count in (("calls", calls), ("throttled", throttled)):
+            check_count(name, count, name, least=0)
         with self._lock:
             self._turn(int(at))
             self._add((operation, table, index, key, None), calls, read_units, write_units, throttled)
         if len(self._done) >= _MOST_SECONDS:  # here, the caller can wait
-            with self._writing:
-                self._write(time.monotonic())
+            self._write(time.monotonic())
 
     def flush(self) -> None:
         """Write all that was recorded until now; at the end of a process this is done for you."""
-        with self._writing:
-            self._write(math.inf)
+        self._write(inf)
 
     def record(self, backlog: Backlog, clock: Callable[[], float]) -> None:
-        """Begin to record a meter's calls, whose times are of a clock."""
+        """Record the calls of a meter with a clock."""
         self._backlogs.append(backlog)
         self._offset = time.time() - clock()
 
     def take(self, charge: Charge, now: float) -> None:
-        """Record what calls took."""
-        operation = charge.operation
         with self._lock:
             self._turn(int(now + self._offset))
             self._shardings.update(charge.shardings)
@@ -203,16 +199,14 @@ class Trace:
                 read, write = units[0] + units[2], units[1] + units[3]
                 if own is not None:
                     read, write = read * own[table][0], write * own[table][1]
-                key = operation, table, None, logical, physical
+                key = charge.operation, table, None, logical, physical
                 row = rows.get(key)
-                if row is not None:
+                if row is None:
+                    self._add(key, calls, read, write, 0)
+                else:
                     row[0] += calls
                     row[1] += read
                     row[2] += write
-                elif len(rows) < _MOST_ROWS:
-                    rows[key] = [calls, read, write, 0]
-                else:
-                    self._add(key, calls, read, write, 0)
 
     def _add_indexes(self, charge: Charge) -> dict[str, list[float]]:
         """Record what indexes took; return which part of each table's read and write units was not theirs."""
@@ -235,22 +229,20 @@ class Trace:
             for table, account in charge.tables.items()
         }
 
-    def throttle(self, operation: str, table: str, keys: Stored, now: float) -> None:
-        """Record an attempt that was throttled."""
+    def throttle(self, key: RowKey, now: float) -> None:
         with self._lock:
             self._turn(int(now + self._offset))
-            self._add((operation, table, None, *keys), 0, 0.0, 0.0, 1)
+            self._add(key, 0, 0.0, 0.0, 1)
 
-    def look(
-        self, operation: str, table: str, keys: Stored, sort: WireKey | None, date: str | None, now: float
-    ) -> None:
-        """Look at one call of a few: its sort key, and the time in its answer."""
-        if sort is not None and len(self._items) < _MOST_ROWS:
-            self._items[operation, table, *keys] = int.from_bytes(self._hashed_by(4, sort[1]), "big")
+    def see_item(self, key: RowKey, sort: object) -> None:
+        if len(self._items) < _MOST_ROWS:
+            self._items[key] = int.from_bytes(self._hashed_by(4, sort), "big")
+
+    def see_date(self, date: str | None, now: float) -> None:
+        """Learn the service's time from an answer's header."""
         if date and date != self._date:  # the first of a second tells most: dates have no fractions
             self._date = date
-            with suppress(TypeError, ValueError):
-                self._ahead = max(self._ahead, parsedate_to_datetime(date).timestamp() - now)
+            self._ahead = max(self._ahead, parsedate_to_datetime(date).timestamp() - now)
 
     def _hashed_by(self, size: int, content: Any) -> bytes:
         data = content if isinstance(content, bytes) else str(content).encode(errors="surrogatepass")
@@ -266,12 +258,11 @@ class Trace:
             else:
                 self.dropped += len(self._rows)
             self._rows, self._items = {}, {}
-        if second is not None:
-            self._second = second
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shardkit-trace", daemon=True)
-                with suppress(RuntimeError):  # the interpreter ends
-                    self._thread.start()
+        self._second = self._second if second is None else second
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shardkit-trace", daemon=True)
+            with suppress(RuntimeError):  # the interpreter ends
+                self._thread.start()
 
     def _add(self, key: RowKey, *figures: float) -> None:
         if len(self._rows) >= _MOST_ROWS and key not in self._rows:
@@ -281,32 +272,45 @@ class Trace:
     def _run(self) -> None:
         while True:
             time.sleep(1.0)
-            with self._writing:
-                self._write(time.monotonic())
+            self._write(time.monotonic())
 
     def _write(self, now: float) -> None:
         """Write the seconds that have ended, if they are many rows, or the last line was some time ago; at inf, all."""
-        try:
-            for backlog in self._backlogs:
-                backlog.add_up()
-            with self._lock:
-                if now == math.inf or self._second == self._seen:  # nothing came since the thread looked
-                    self._turn(None)
-                self._seen = self._second
-            while self._done:
-                second, rows, items = self._done.popleft()
-                for key, row, weight in self._thinning.keep(second, rows):
-                    self._block.append(self._row(second, key, row, weight, items.get((*key[:2], *key[3:]))))
-            while self._block and (len(self._block) >= _LINE_ROWS or now - self._line_at >= _LINE_SECONDS):
-                self._write_line(self._block[:_LINE_ROWS])
-                del self._block[:_LINE_ROWS]
-                self._line_at = time.monotonic()
-        except Exception as error:  # noqa: BLE001 - of whatever kind: the process goes on, and so does the thread
-            self.dropped += len(self._block)
-            self._block = []
-            if not self._warned:
-                self._warned = True
-                _log.warning("the trace in %s cannot be written; rows are dropped: %r", self._folder, error)
+        with _writing:
+            try:
+                self._write_lines(now)
+            except Exception as error:  # noqa: BLE001 - of whatever kind: the process goes on, and so does the thread
+                self.dropped += len(self._block)
+                self._block = []
+                if not self._warned:
+                    self._warned = True
+                    _log.warning("the trace in %s cannot be written; rows are dropped: %r", self._folder, error)
+
+    def _write_lines(self, now: float) -> None:
+        for backlog in self._backlogs:
+            backlog.add_up()
+        with self._lock:
+            if now == inf or self._second == self._seen:  # nothing came since the thread looked
+                self._turn(None)
+            self._seen = self._second
+        while self._done:
+            second, rows, items = self._done.popleft()
+            kept = self._thinning.keep(second, rows)
+            self._block += [self._row(second, key, row, weight, items.get(key)) for key, row, weight in kept]
+        while self._block and (len(self._block) >= _LINE_ROWS or now - self._line_at >= _LINE_SECONDS):
+            if self._ahead > -inf:
+                far = abs(self._ahead - self._offset) > _STEP
+                self._offset = self._ahead if far else max(self._ahead, self._offset - _DRIFT)
+                self._ahead = -inf
+            if not self._files or self._files[-1].ended(min(_FILE_BYTES, self._max_bytes // 4)):
+                self._files.append(_File(self._folder))
+            rows_of_line = self._block[:_LINE_ROWS]
+            self._files[-1].write(line_of(rows_of_line))
+            self.written += len(rows_of_line)
+            del self._block[:_LINE_ROWS]
+            self._line_at = time.monotonic()
+            while sum(file.bytes for file in self._files) > self._max_bytes:
+                self._files.pop(0).path.unlink(missing_ok=True)
 
     def _row(self, second: int, key: RowKey, row: list[float], weight: float, item: int | None) -> TraceRow:
         operation, table, index, logical, stored = key
@@ -320,52 +324,34 @@ class Trace:
         figures = int(calls), round(read, 3), round(write, 3), int(throttled)
         return TraceRow(second, operation, table, index, shown, shard, *figures, item, round(weight, 4))
 
-    def _write_line(self, rows: list[TraceRow]) -> None:
-        if self._ahead > -math.inf:
-            far = abs(self._ahead - self._offset) > _STEP
-            self._offset = self._ahead if far else max(self._ahead, self._offset - _DRIFT)
-            self._ahead = -math.inf
-        if not self._files or self._files[-1].ended(min(_FILE_BYTES, self._max_bytes // 4)):
-            self._files.append(_File(self._folder))
-        self._files[-1].write(line_of(rows))
-        self.written += len(rows)
-        while sum(file.bytes for file in self._files) > self._max_bytes:
-            self._files.pop(0).path.unlink(missing_ok=True)
-
 
 class _File:
     """A file of a trace, which its owner alone can read."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}{ENDING}"
+        self.file = FileIO(str(self.path), "x", opener=partial(os.open, mode=0o600))
         self.bytes = 0
         self._began = time.monotonic()
         self._zip = zlib.compressobj(1, zlib.DEFLATED, 31)
-        self._number: int | None = os.open(self.path, _NEW, 0o600)
 
     def ended(self, most: int) -> bool:
         """Return whether another file is due; close this one if so."""
         if self.bytes >= most or time.monotonic() - self._began >= _FILE_SECONDS:
-            self.close()
-        return self._number is None
+            self.file.close()
+        return self.file.closed
 
     def write(self, line: bytes) -> None:
-        assert self._number is not None
         data = self._zip.compress(line) + self._zip.flush(zlib.Z_SYNC_FLUSH)
         try:
             while data:
-                written = os.write(self._number, data)
+                written = self.file.write(data)
                 data, self.bytes = data[written:], self.bytes + written
         except OSError:
-            self.close()
+            self.file.close()
             if not self.bytes:  # a full disk would get one for each line
                 self.path.unlink(missing_ok=True)
             raise
-
-    def close(self) -> None:
-        if self._number is not None:
-            os.close(self._number)
-            self._number = None
 
 
 class TracedRecorder(Recorder):
@@ -373,20 +359,16 @@ class TracedRecorder(Recorder):
 
     def __init__(self, trace: Trace, backlog: Backlog, **options: Any) -> None:
         super().__init__(backlog, **options)
-        self.trace = trace
+        self._trace = trace
         trace.record(backlog, self.clock)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
         super().add(charge, now, tags)
-        self.trace.take(charge, now)
+        self._trace.take(charge, now)
 
 
 def _sums(units: Units) -> tuple[float, float]:
     return units[0] + units[2], units[1] + units[3]
-
-
-_traces: weakref.WeakSet[Trace] = weakref.WeakSet()
-_held: list[Trace] = []
 
 
 @atexit.register
@@ -395,21 +377,11 @@ def _flush_all() -> None:
         trace.flush()
 
 
-def _fork() -> None:
-    _held[:] = _traces
-    for trace in _held:  # so that no thread of ours holds a lock that the child would inherit
-        trace._writing.acquire()  # noqa: SLF001 - this file's own
-
-
-def _forked(after: Callable[[Trace], object]) -> None:
-    for trace in _held:
-        after(trace)
-    _held.clear()
+def _forked() -> None:
+    for trace in _traces:
+        trace.begin()
+    _writing.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_fork,
-        after_in_parent=partial(_forked, lambda trace: trace._writing.release()),  # noqa: SLF001 - likewise
-        after_in_child=partial(_forked, Trace.forked),
-    )
+    os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_forked)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import mul, sub
+from operator import sub
 from os import PathLike
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 from shardkit.analysis.per_key import PerKey, are_few
@@ -18,8 +17,8 @@ from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError, brief
-from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.replay import Replay, Traffic, Way, refused, served_by_table, waits
+from shardkit.partitions.partition import LIMITS, kept
+from shardkit.partitions.replay import Replay, Traffic, refused, waits
 from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.partitions.statements import counted, number, percent
 from shardkit.timeseries.settings import Prices
@@ -36,17 +35,16 @@ _MONTH = 730.0  # hours
 
 @dataclass(frozen=True, kw_only=True)
 class TraceWay:
-    """How a number of shards serves a recorded load.
+    """How a number of shards serves a recorded load; a tuple has a value for each of ``times``.
 
     Args:
         shards: the number of shards.
-        throttled: the part of the units that is throttled, for each of ``times``: the mean over all hashes, of reads or
-            writes, whichever is more.
-        interval: the lowest and highest that it may be, for each, because rows stand for others.
-        of_hashes: what it is under the best hash and under the worst, for each.
-        fine: under how many hashes at most 0.1% is throttled, for each.
+        throttled: the part of the units that is throttled, of reads or writes, whichever is more: the mean over hashes.
+        interval: the lowest and highest that it may be, because rows stand for others.
+        of_hashes: what it is under the best hash and under the worst.
+        fine: under how many hashes at most 0.1% is throttled.
         fine_up_to: the highest of ``times`` for which that is so under all hashes but one; None: none is.
-        mean_wait: seconds that a unit waits on average, if what is throttled is tried again until it is served.
+        mean_wait: seconds that a unit waits on average, if it is tried until it is served, at the traffic as it was.
         longest_wait: the longest of these waits.
         extra_read_units: read units a second that Queries take more than they did, on average.
         dollars: what these cost in a month; None: no prices were given.
@@ -83,13 +81,10 @@ class TracePlan:
         hashes: under how many hashes.
         times: the multiples of the traffic.
         ways: the numbers of shards, fewest first.
-        decisions: the least of them that is fine under all hashes but one, for each of ``times``; None: none is, or
-            the rows do not carry a decision.
+        decisions: the least number that is fine, for each of ``times``; None: none is, or the rows do not tell.
         unsure: the ``times`` for which the rows do not carry a decision.
         hot_items: keys of which one item takes more than a partition serves, and its part of the key.
-        line: what to write, with 20% left free as in ``plan_shards``, so for 1.25 times the traffic (or the next of
-            ``times``): ``shards={"t0000": 8}`` if these keys alone need shards, else ``shards=8``; None: nothing, or it
-            is not known.
+        line: what to write, with 20% left free: ``shards={"t0000": 8}`` or ``shards=8``; None: nothing, or not known.
     """
 
     table: str
@@ -119,47 +114,51 @@ class TracePlan:
     @property
     def sentence(self) -> str:
         """Which number of shards is enough until which traffic."""
-        parts = []
-        found = zip(self.times, self.decisions, strict=True)
-        for (shards, unsure), group in groupby(found, lambda one: (one[1], one[0] in self.unsure)):
-            each = [times for times, _ in group]
-            load = "the traffic as it was" if each[-1] == 1 else f"{number(each[-1])} times the traffic"
-            if shards is not None:
-                parts.append(f"{counted(shards, 'shard')} {'serves' if shards == 1 else 'serve'} {load}")
-            elif unsure:
-                parts.append(f"for {' and '.join(f'{number(times)}x' for times in each)} these rows carry no decision")
-            else:
-                parts.append(f"{number(each[0])}x needs other shards than these, or more partitions")
-        more = "; record more rows (rows_per_second=), or for longer" if self.unsure else ""
-        return f"{'; '.join(parts)}{more}"
+        found = dict(zip(self.decisions, self.times, strict=True))  # the highest multiple of each
+        parts = [
+            f"{counted(shards, 'shard')} {'serves' if shards == 1 else 'serve'} "
+            f"{'the traffic as it was' if times == 1 else f'{number(times)} times the traffic'}"
+            for shards, times in found.items()
+            if shards is not None
+        ]
+        for times, shards in zip(self.times, self.decisions, strict=True):
+            if shards is None and times not in self.unsure:
+                parts.append(f"{number(times)}x needs other shards than these, or more partitions")
+                break
+        if self.unsure:
+            parts.append(
+                f"for {' and '.join(f'{number(times)}x' for times in self.unsure)} these rows carry no decision; "
+                "record more rows (rows_per_second=), or for longer"
+            )
+        return "; ".join(parts)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        place = self.table if self.index is None else f"{self.table}, index {self.index}"
+        attempts = counted(self.throttled_attempts, "throttled attempt")
         yield (
-            f"{place}, {self.began:%Y-%m-%d %H:%M:%S} to {self.ended:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{self.table}{'' if self.index is None else f', index {self.index}'}, "
+            f"{self.began:%Y-%m-%d %H:%M:%S} to {self.ended:%Y-%m-%d %H:%M:%S} UTC: "
             f"{counted(round(self.write_units), 'write unit')}, {counted(round(self.read_units), 'read unit')}, "
-            f"{counted(self.throttled_attempts, 'throttled attempt')}"
-            f"{', which count as if all had been wanted' if self.throttled_attempts else ''}"
+            f"{attempts}{', which count as if all had been wanted' if self.throttled_attempts else ''}"
         )
         yield (
             f"{counted(self.rows, 'row')}, {percent(self.exact)} of the hottest keys' units exact; replayed on "
             f"{counted(self.partitions, 'partition')}{' (assumed)' if self.assumed else ''}"
         )
         today = self.today
-        load = "" if self.times[today] == 1 else f", {number(self.times[today])}x"
-        yield f"shards  {f'throttled{load}':>24}  wait: mean, longest  extra read units  fine in   fine up to"
+        load = f"throttled, {number(self.times[today])}x"
+        yield f"shards  {load:>24}  wait: mean, longest  extra read units  fine in   fine up to"
         for way in self.ways:
             low, high = way.interval[today]
             between = f" ({low:.2%} to {high:.2%})" if high > low else ""
-            waited = f"{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s"
-            up_to = "-" if way.fine_up_to is None else f"{number(way.fine_up_to)}x"
-            money = "" if way.dollars is None else f"  {way.dollars:,.2f} $ a month"
             yield (
-                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>24}  {waited:>19}  "
-                f"{way.extra_read_units:>14,.0f}/s  {f'{way.fine[today]} of {self.hashes}':>8}  {up_to:>10}{money}"
+                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>24}  "
+                f"{f'{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s':>19}  {way.extra_read_units:>14,.0f}/s  "
+                f"{f'{way.fine[today]} of {self.hashes}':>8}  "
+                f"{'-' if way.fine_up_to is None else f'{number(way.fine_up_to)}x':>10}"
+                f"{'' if way.dollars is None else f'  {way.dollars:,.2f} $ a month'}"
             )
         yield self.sentence
         for key, share in self.hot_items:
@@ -235,43 +234,44 @@ def plan_trace(
             check_number(name, units, "units a second", above=True)
     if partitions is not None:
         check_count("partitions", partitions, "partitions", most=100_000)
+    check_count("hashes", hashes, "hashes")
     rows = [row for row in read_traces(files) if row.index_name == index and table in {None, row.table}]
     tables = sorted({row.table for row in rows})
     if len(tables) != 1:
         found = f"of several tables ({brief(', '.join(tables), 200)}); give one of them" if tables else "none"
         raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the rows are {found}")
-    traffic = Traffic(rows)
-    peaks = [max(traffic.totals[kind]) for kind in LIMITS]
+    totals = [row for row in rows if row.key is None]
+    # A drawn shard is another for each write of an item.
+    traffic = Traffic(row._replace(item=None) if at_random else row for row in rows)
     replayed = _Replayed(
         traffic,
-        partitions or max(1, rounded_up(2 * partitions_taken(*peaks))),
+        partitions or max(1, rounded_up(2 * partitions_taken(*map(max, traffic.totals.values())))),
         multiples,
         {"read": read_units, "write": write_units},
         BURST_SECONDS if burst else 0.0,
-        check_count("hashes", hashes, "hashes"),
+        hashes,
         prices,
     )
-    ways, under = zip(*[replayed.way(Way(each, keys, at_random)) for each in numbers], strict=True)
+    ways, under = zip(*[replayed.way(each, keys) for each in numbers], strict=True)
     spread = _spread(under)
-    likely = [[_likely(hashes_of, spread) for hashes_of in of_way] for of_way in under]
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
+        likely = [_likely(of_way[place], spread) for of_way in under]
         # The first that is not surely too few must surely be enough.
-        first = next((at for at, chances in enumerate(likely) if chances[place] > _TOO_FEW), None)
-        if traffic.exact < _EXACT or (first is not None and likely[first][place] < _ENOUGH):
+        first = next((at for at, chance in enumerate(likely) if chance > _TOO_FEW), None)
+        if traffic.exact < _EXACT or (first is not None and likely[first] < _ENOUGH):
             unsure.append(each)
         decisions.append(None if first is None or each in unsure else numbers[first])
-    wanted = decisions[_place(multiples, _ROOM)]
-    hot_items = ((key, one.item_share) for key, one in traffic.keys.items() if one.peak * one.item_share > 1)
+    hot_items = ((key, one.hot_item[1]) for key, one in traffic.keys.items() if one.peak * one.hot_item[1] > 1)
     return TracePlan(
         table=tables[0],
         index=index,
         began=datetime.fromtimestamp(traffic.began, UTC),
         ended=datetime.fromtimestamp(traffic.began + traffic.seconds, UTC),
-        read_units=sum(row.read_units for row in rows if row.key is None),
-        write_units=sum(row.write_units for row in rows if row.key is None),
-        throttled_attempts=traffic.throttled,
-        rows=traffic.rows,
+        read_units=sum(row.read_units for row in totals),
+        write_units=sum(row.write_units for row in totals),
+        throttled_attempts=sum(row.throttled for row in totals),
+        rows=len(rows) - len(totals),
         exact=traffic.exact,
         partitions=replayed.partitions,
         assumed=partitions is None,
@@ -280,9 +280,13 @@ def plan_trace(
         ways=ways,
         decisions=tuple(decisions),
         unsure=tuple(unsure),
-        hot_items=() if at_random else tuple(hot_items),
-        line=replayed.line(numbers, wanted, keys, spread, at_random=at_random),
+        hot_items=tuple(hot_items),
+        line=replayed.line(numbers, decisions[_place(multiples, _ROOM)], keys, spread),
     )
+
+
+_Shares = list[tuple[float, float]]
+"""What is throttled under each hash, and what it would be by another sample of the rows."""
 
 
 @dataclass(frozen=True)
@@ -297,92 +301,81 @@ class _Replayed:
     hashes: int
     prices: Prices | None
 
-    def way(self, way: Way) -> tuple[TraceWay, list[_Shares]]:
-        """Replay a way; return also, for each multiple, what is throttled under each hash."""
-        replays = [Replay(self.traffic, kind, self.partitions, way) for kind in LIMITS]
-        under = [self._shares(replays, salt) for salt in range(self.hashes)]
-        shares = [*zip(*[found for found, _, _ in under], strict=True)]
-        others = shares
+    def way(self, shards: int, only: Collection[Any] | None) -> tuple[TraceWay, list[_Shares]]:
+        """Replay a number of shards; return also, for each multiple, what is throttled under each hash."""
+        replays = [Replay(self.traffic, kind, self.partitions, shards, only) for kind in LIMITS]
+        under, means, longest = zip(*[self._shares(replays, salt) for salt in range(self.hashes)], strict=True)
+        others = under
         if self.traffic.sampled:
-            drawn = [self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes)]
-            others = [*zip(*drawn, strict=True)]
-        means = [sum(column) / self.hashes for column in shares]
-        off = [[*map(sub, *columns)] for columns in zip(others, shares, strict=True)]
-        fine = [sum(share <= FINE for share in column) for column in shares]
+            others = tuple(self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes))
+        columns = [*zip(*under, strict=True)]
+        off = [[*map(sub, *both)] for both in zip(zip(*others, strict=True), columns, strict=True)]
+        fine = [sum(share <= FINE for share in column) for column in columns]
         enough = [times for times, count in zip(self.times, fine, strict=True) if count >= self.hashes - 1]
-        extra = sum(replays[0].extra) / self.traffic.seconds
+        throttled = [*map(fmean, columns)]
+        extra = fmean(replays[0].extra)
         return TraceWay(
-            shards=way.shards,
-            throttled=tuple(means),
-            interval=tuple((max(0.0, mean + min(by)), mean + max(by)) for mean, by in zip(means, off, strict=True)),
-            of_hashes=tuple((min(column), max(column)) for column in shares),
+            shards=shards,
+            throttled=tuple(throttled),
+            interval=tuple((max(0.0, mean + min(by)), mean + max(by)) for mean, by in zip(throttled, off, strict=True)),
+            of_hashes=tuple((min(column), max(column)) for column in columns),
             fine=tuple(fine),
             fine_up_to=max(enough, default=None),
-            mean_wait=sum(mean for _, mean, _ in under) / self.hashes,
-            longest_wait=max(longest for _, _, longest in under),
+            mean_wait=fmean(means),
+            longest_wait=max(longest),
             extra_read_units=extra,
             dollars=None if self.prices is None else extra * self.prices.read_unit_hour * _MONTH,
-        ), [[*zip(*columns, strict=True)] for columns in zip(shares, others, strict=True)]
+        ), [[*zip(*both, strict=True)] for both in zip(columns, zip(*others, strict=True), strict=True)]
 
     def _shares(self, replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
         """Return the part that is throttled, for each multiple, and the mean and longest wait, under one hash."""
         shares, mean, longest = [0.0] * len(self.times), 0.0, 0.0
-        top = max(1.0, *self.times)
-        for kind, replay in zip(LIMITS, replays, strict=True):
-            limit, rate = LIMITS[kind], self.units[kind]
-            if max(replay.total) * top <= min(limit, rate or limit):
+        for (kind, limit), replay in zip(LIMITS.items(), replays, strict=True):
+            rate = self.units[kind]
+            if max(replay.total) * max(1.0, *self.times) <= min(limit, rate or limit):
                 continue  # one partition serves it all
-            whole, lost = sum(replay.total), [0.0] * len(self.times)
             # Twice the traffic is to partitions what the traffic is to half of them.
-            served: list[list[float] | None] = [None] * len(self.times)
+            by_table: list[list[float]] = [[] for _ in self.times]
             if rate is not None:
-                served = [served_by_table(replay.total, rate / times, self.burst_seconds) for times in self.times]
-                lost = [whole - sum(map(mul, replay.total, parts or ())) for parts in served]
+                rates = [rate / times for times in self.times]
+                by_table = [refused(replay.total, each, kept(each, self.burst_seconds)) for each in rates]
+            lost = [*map(sum, by_table)]
             for cells in replay.asked(salt, drawn=drawn):
                 most = max(cells)
-                for place, (times, parts) in enumerate(zip(self.times, served, strict=True)):
+                for place, times in enumerate(self.times):
                     if most * times > limit:
-                        lost[place] += refused(cells if parts is None else map(mul, cells, parts), limit / times)
+                        served = cells
+                        if by_table[place]:
+                            rows = zip(cells, by_table[place], replay.total, strict=True)
+                            served = [cell * (1 - out / (whole or 1.0)) for cell, out, whole in rows]
+                        lost[place] += sum(refused(served, limit / times))
                 if most > limit and not drawn:
                     waited, longer = waits(cells, limit)
-                    mean, longest = mean + waited / whole, max(longest, longer)
-            shares = [max(share, units / whole) for share, units in zip(shares, lost, strict=True)]
+                    mean, longest = mean + waited / sum(replay.total), max(longest, longer)
+            shares = [max(share, units / sum(replay.total)) for share, units in zip(shares, lost, strict=True)]
         return shares, mean, longest
 
     def line(
-        self,
-        numbers: Sequence[int],
-        wanted: int | None,
-        keys: Collection[Any] | None,
-        spread: float,
-        *,
-        at_random: bool,
+        self, numbers: Sequence[int], wanted: int | None, keys: Collection[Any] | None, spread: float
     ) -> str | None:
         """Return what to write: shards for the hottest keys alone if that is enough, else for all."""
         if wanted is None or wanted == 1:
             return None
         if keys is not None:
             return _argument(keys, wanted)
-        hot = [
-            key
-            for key, one in sorted(self.traffic.keys.items(), key=lambda pair: -pair[1].peak)
-            if one.peak > _WARM and (at_random or one.item_share <= 1 / 2)
-        ]
+        hottest = sorted(self.traffic.keys.items(), key=lambda pair: -pair[1].peak)
+        hot = [key for key, one in hottest if one.peak > _WARM and one.hot_item[1] <= 1 / 2]
         for shards in numbers[numbers.index(wanted) :] if are_few(hot, len(self.traffic.numbers)) else ():
-            _, under = self.way(Way(shards, frozenset(hot), at_random))
+            _, under = self.way(shards, frozenset(hot))
             if _likely(under[_place(self.times, _ROOM)], spread) >= _ENOUGH:
                 return _argument(hot, shards)
         return f"shards={wanted}"
 
 
-_Shares = list[tuple[float, float]]
-"""What is throttled under each hash, and what it would be by another sample of the rows."""
-
-
 def _spread(ways: Iterable[Iterable[_Shares]]) -> float:
     """Return how far shares that may decide differ from those of other samples."""
     near = [other - share for way in ways for shares in way for share, other in shares if _decides(share, other)]
-    return (sum(off * off for off in near) / len(near)) ** 0.5 if near else 0.0
+    return fmean(off * off for off in near) ** 0.5 if near else 0.0
 
 
 def _decides(share: float, other: float) -> bool:

@@ -6,7 +6,6 @@ spread over the partitions: a row that stands for 100 is not a burst of 100 unit
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,7 @@ from shardkit.partitions.partition import LIMITS, kept
 _HOT = 0.02  # a key is hot if it takes more than this part of a partition, in some block
 _BLOCK = 20  # seconds; rows that are not of hot keys count in their block, and in those before and after
 _EMPTY_READ = read_units(0)  # what a Query takes of a shard at least
-_MASK, _STEP = 2**64 - 1, 0x9E3779B97F4A7C15  # of SplitMix64, with the next two
-_MIX, _MIX_AGAIN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_STEP = 0x9E3779B97F4A7C15  # of SplitMix64
 # How often a row is drawn if as many are drawn as there are (Poisson, mean 1), by a random byte.
 _DRAWN = tuple(sum(byte >= limit for limit in (94, 188, 236, 251, 255)) for byte in range(256))
 
@@ -38,10 +36,19 @@ class KeyTraffic:
 
     units: dict[Kind, BySecond] = field(default_factory=lambda: {kind: defaultdict(float) for kind in LIMITS})
     queries: BySecond = field(default_factory=lambda: defaultdict(float))
-    items: list[tuple[int, float]] = field(default_factory=list)
+    items: BySecond = field(default_factory=lambda: defaultdict(float))
+    squares: float = 0.0  # of the units of each row that names an item
     shards: int = 1
-    item: int = 0
-    item_share: float = 0.0
+
+    def add(self, row: TraceRow, second: int) -> None:
+        """Add an exact row."""
+        self.units["read"][second] += row.read_units
+        self.units["write"][second] += row.write_units
+        self.queries[second] += row.calls if row.operation == "Query" else 0
+        self.shards = max(self.shards, row.shard or 1)
+        if row.item is not None:
+            self.items[row.item] += row.read_units + row.write_units
+            self.squares += (row.read_units + row.write_units) ** 2
 
     @property
     def peak(self) -> float:
@@ -50,18 +57,15 @@ class KeyTraffic:
         for kind, limit in LIMITS.items():
             for second, units in self.units[kind].items():
                 blocks[kind, second // _BLOCK] += units / limit / _BLOCK
-        return max(blocks.values(), default=0.0)
+        return max(blocks.values())
 
-    def find_hot_item(self) -> None:
-        """Find the item that most rows name; its share is the root of the probability that two rows name the same."""
-        by_item: BySecond = defaultdict(float)
-        for item, units in self.items:
-            by_item[item] += units
-        alone = sum(units**2 for _, units in self.items)
-        pairs, same = sum(by_item.values()) ** 2, sum(units**2 for units in by_item.values())
-        if pairs > alone:
-            self.item = max(by_item, key=by_item.__getitem__)
-            self.item_share = (max(0.0, same - alone) / (pairs - alone)) ** 0.5
+    @property
+    def hot_item(self) -> tuple[int, float]:
+        """The item that most rows name, and its share: the root of the probability that two rows name the same."""
+        item = max(self.items, key=self.items.__getitem__, default=0)
+        pairs = sum(self.items.values()) ** 2 - self.squares
+        same = sum(units**2 for units in self.items.values()) - self.squares
+        return item, (max(0.0, same) / pairs) ** 0.5 if pairs > 0 else 0.0
 
 
 class Traffic:
@@ -76,39 +80,33 @@ class Traffic:
         exact: which part of the ten hottest keys' units is in exact rows.
     """
 
-    def __init__(self, rows: Sequence[TraceRow]) -> None:
-        rows = [*_as_asked(rows)]
-        totals = [row for row in rows if row.key is None]
+    def __init__(self, rows: Iterable[TraceRow]) -> None:
+        rows = _as_asked([*rows])
+        of_keys = [row for row in rows if row.key is not None]
         self.began = min(row.second for row in rows)
         self.seconds = max(row.second for row in rows) - self.began + 1
-        self.rows = len(rows) - len(totals)
-        self.throttled = sum(row.throttled for row in totals)
         self.sampled = any(row.weight > 1 for row in rows)
         self.shards = max((row.shard for row in rows if row.shard), default=1)
         self.totals: dict[Kind, list[float]] = {kind: [0.0] * self.seconds for kind in LIMITS}
         self.queries = [0.0] * self.seconds
-        for row in totals:
-            self.totals["read"][row.second - self.began] += row.read_units
-            self.totals["write"][row.second - self.began] += row.write_units
-            self.queries[row.second - self.began] += row.calls / self.shards if row.operation == "Query" else 0
-        keys: defaultdict[Any, KeyTraffic] = defaultdict(KeyTraffic)
-        sums: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])  # units, and those of exact rows
         for row in rows:
             if row.key is None:
-                continue
+                self.totals["read"][row.second - self.began] += row.read_units
+                self.totals["write"][row.second - self.began] += row.write_units
+                self.queries[row.second - self.began] += row.calls / self.shards if row.operation == "Query" else 0
+        keys: defaultdict[Any, KeyTraffic] = defaultdict(KeyTraffic)
+        sums: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])  # units, and those of exact rows
+        for row in of_keys:
             units = row.read_units + row.write_units
             sums[row.key][0] += units * row.weight
             if row.weight == 1:
                 sums[row.key][1] += units
-                self._add(keys[row.key], row)
+                keys[row.key].add(row, row.second - self.began)
         self.keys = {key: one for key, one in keys.items() if one.peak > _HOT}
-        for one in self.keys.values():
-            one.find_hot_item()
         hottest = sorted(sums.values(), reverse=True)[:10]
-        asked = [both for both in hottest if both[0] > _HOT * LIMITS["write"] * self.seconds]
-        self.exact = sum(exact for _, exact in asked) / (sum(whole for whole, _ in asked) or 1.0) if asked else 1.0
+        hottest = [both for both in hottest if both[0] > _HOT * LIMITS["write"] * self.seconds] or [[1.0, 1.0]]
+        self.exact = sum(exact for _, exact in hottest) / sum(whole for whole, _ in hottest)
         self.numbers: dict[Any, int] = {key: number for number, key in enumerate(self.keys)}
-        self._bases: dict[int, array[int]] = {}
         self.others = [
             (
                 self.numbers.setdefault(row.key, len(self.numbers)),
@@ -118,82 +116,57 @@ class Traffic:
                 row.read_units * row.weight,
                 row.write_units * row.weight,
             )
-            for number, row in enumerate(rows)
-            if row.key is not None and (row.weight > 1 or row.key not in self.keys)
+            for number, row in enumerate(of_keys)
+            if row.weight > 1 or row.key not in self.keys
         ]
-
-    def bases(self, salt: int) -> Sequence[int]:
-        """Return the hash of each key, by its number."""
-        if salt not in self._bases:
-            self._bases[salt] = array("Q", [base_of(key, salt) for key in self.numbers])
-        return self._bases[salt]
-
-    def _add(self, one: KeyTraffic, row: TraceRow) -> None:
-        second = row.second - self.began
-        one.units["read"][second] += row.read_units
-        one.units["write"][second] += row.write_units
-        one.shards = max(one.shards, row.shard or 1)
-        if row.operation == "Query":
-            one.queries[second] += row.calls
-        if row.item is not None:
-            one.items.append((row.item, row.read_units + row.write_units))
+        self.hashes = [stable_hash(key) for key in self.numbers]
 
 
-def _as_asked(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
-    """Yield the rows with what throttled attempts asked for: each the mean of what calls of its operation took."""
+def _as_asked(rows: Sequence[TraceRow]) -> list[TraceRow]:
+    """Add to rows what throttled attempts asked for: each the mean of what calls of its operation took."""
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for row in rows:
         if row.key is None:
             sums[row.operation] = [*map(add, sums[row.operation], (row.calls, row.read_units, row.write_units))]
+    asked = []
     for row in rows:
-        if row.throttled:
-            calls, *units = sums[row.operation]
-            read, write = (row.throttled * each / calls if calls else 0.0 for each in units)
-            yield row._replace(read_units=row.read_units + read, write_units=row.write_units + write)
-        else:
-            yield row
-
-
-@dataclass(frozen=True)
-class Way:
-    """How many shards the keys have: ``only`` these keys (None: all), the others what they have now."""
-
-    shards: int
-    only: Collection[Any] | None = None
-    at_random: bool = False
-
-    def of(self, key: Any, now: int) -> int:
-        """Return how many shards a key has that has so many now."""
-        return self.shards if self.only is None or key in self.only else now
+        calls, read, write = sums[row.operation]
+        more = row.throttled / calls if calls else 0.0
+        asked.append(row._replace(read_units=row.read_units + more * read, write_units=row.write_units + more * write))
+    return asked
 
 
 class Replay:
-    """One kind of units of a trace, on partitions, in one way; ``extra``: what Queries take more, by second."""
+    """One kind of units of a trace, on partitions, if ``only`` these keys (None: all) have so many shards.
 
-    def __init__(self, traffic: Traffic, kind: Kind, partitions: int, way: Way) -> None:
-        self._traffic, self._partitions, self._way = traffic, partitions, way
+    ``extra``: what Queries take more than they did, by second.
+    """
+
+    def __init__(
+        self, traffic: Traffic, kind: Kind, partitions: int, shards: int, only: Collection[Any] | None = None
+    ) -> None:
+        self._traffic, self._partitions = traffic, partitions
         self.extra = [0.0] * traffic.seconds
         hot, self._hot = [0.0] * traffic.seconds, []
         for key, one in traffic.keys.items():
             units = one.units[kind].copy()
-            shards = way.of(key, one.shards)
-            if kind == "read":
-                for second, requests in one.queries.items():
-                    more = requests / one.shards * _EMPTY_READ * (shards - one.shards)
+            count = shards if only is None or key in only else one.shards
+            for second in units:
+                if kind == "read":
+                    more = one.queries[second] / one.shards * _EMPTY_READ * (count - one.shards)
                     units[second] = max(0.0, units[second] + more)
                     self.extra[second] += more
-            for second, asked in units.items():
-                hot[second] += asked
-            self._hot.append((traffic.numbers[key], shards, one, [*units.items()]))
-        if kind == "read" and way.only is None:
-            self.extra = [queries * _EMPTY_READ * (way.shards - traffic.shards) for queries in traffic.queries]
+                hot[second] += units[second]
+            self._hot.append((traffic.numbers[key], count, one.hot_item, [*units.items()]))
+        if kind == "read" and only is None:
+            self.extra = [queries * _EMPTY_READ * (shards - traffic.shards) for queries in traffic.queries]
         self.total = [max(0.0, units + more) for units, more in zip(traffic.totals[kind], self.extra, strict=True)]
         self._rest = [max(0.0, units - part) for units, part in zip(self.total, hot, strict=True)]
         keys, pairs = [*traffic.numbers], dict[tuple[int, int], int]()
         sums: defaultdict[tuple[int, int, bool], float] = defaultdict(float)
         for number, draw, block, stands_for_more, *both in traffic.others:
             if units_of_row := both[kind == "write"]:
-                pair = number, draw % way.of(keys[number], traffic.shards)
+                pair = number, draw % (shards if only is None or keys[number] in only else traffic.shards)
                 sums[pairs.setdefault(pair, len(pairs)), block, stands_for_more] += units_of_row
         self._pairs, self._others = [*pairs], [(*of, units) for of, units in sums.items()]
 
@@ -202,13 +175,12 @@ class Replay:
 
         ``drawn``: by another sample of the rows, in which one that stands for others is as often as chance has it.
         """
-        bases = self._traffic.bases(salt)
+        bases = [base_of(hashed, salt) for hashed in self._traffic.hashes]
         parts: list[list[tuple[list[tuple[int, float]], float]]] = [[] for _ in range(self._partitions)]
-        for number, shards, one, rows in self._hot:
-            share = 0.0 if self._way.at_random else one.item_share
+        for number, shards, (item, share), rows in self._hot:
             of_place: BySecond = defaultdict(float)
             for shard in range(shards):
-                of_item = share if shard == one.item % shards else 0.0
+                of_item = share if shard == item % shards else 0.0
                 of_place[place_of(bases[number], shard, self._partitions)] += (1 - share) / shards + of_item
             for place, part in of_place.items():
                 parts[place].append((rows, part))
@@ -237,31 +209,32 @@ class Replay:
         return [[part / whole if whole else 1 / count for part, whole in zip(row, wholes, strict=True)] for row in rows]
 
 
-def base_of(key: Any, salt: int) -> int:
+def _mixed(number: int) -> int:
+    """Mix the bits of a number (SplitMix64)."""
+    number &= 2**64 - 1
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return number ^ (number >> 31)
+
+
+def base_of(hashed: int, salt: int) -> int:
     """Return the hash of a key under one of many hashes."""
-    mixed = (stable_hash(key) + salt * _STEP) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * _MIX) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * _MIX_AGAIN) & _MASK
-    return mixed ^ (mixed >> 31)
+    return _mixed(hashed + salt * _STEP)
 
 
 def place_of(base: int, shard: int, partitions: int) -> int:
     """Return the partition of a key's shard."""
-    mixed = (base + shard * _STEP) & _MASK
-    mixed = ((mixed ^ (mixed >> 31)) * _MIX) & _MASK
-    return ((mixed >> 32) * partitions) >> 32
+    return _mixed(base + shard * _STEP) * partitions >> 64
 
 
-def refused(asked: Iterable[float], limit: float) -> float:
-    """Return how many units a partition refuses that serves ``limit`` units a second."""
-    lost, most = 0.0, kept(limit)
-    balance = most
+def refused(asked: Iterable[float], limit: float, most: float = 0.0) -> list[float]:
+    """Return how many units are refused in each second by what serves ``limit`` a second, and keeps ``most`` others."""
+    lost, balance = [], kept(limit)
+    most = max(most, balance)
     for units in asked:
-        balance += limit - units
-        if balance < 0:
-            lost, balance = lost - balance, 0.0
-        elif balance > most:
-            balance = most
+        balance = min(most, balance + limit - units)
+        lost.append(max(0.0, -balance))
+        balance = max(0.0, balance)
     return lost
 
 
@@ -274,14 +247,3 @@ def waits(asked: Iterable[float], limit: float) -> tuple[float, float]:
         if left > 0:
             waited, longest = waited + left, max(longest, left / limit)
     return waited, longest
-
-
-def served_by_table(total: Iterable[float], rate: float, burst_seconds: float) -> list[float]:
-    """Return which part of each second's units a table serves that has a rate, and keeps what it does not use."""
-    balance, parts = kept(rate), []
-    for units in total:
-        balance += rate
-        taken = min(units, balance)
-        parts.append(taken / units if units else 1.0)
-        balance = min(kept(rate, burst_seconds), balance - taken)
-    return parts

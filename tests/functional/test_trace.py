@@ -190,7 +190,15 @@ def test_rows_from_elsewhere(tmp_path: Path) -> None:
         trace.add(table="Orders", key="b", at=NOW + second, write_units=1.0)
     assert sum(row.write_units for row in rows(trace, tmp_path) if row.key == "b") == 100
     assert trace.dropped == 0
-    for wrong in ({"key": None}, {"at": "today"}, {"write_units": -1}, {"calls": 0.5}, {"throttled": -1}):
+    for wrong in (
+        {"key": None},
+        {"key": "\ud800"},
+        {"table": "\ud800"},
+        {"at": "today"},
+        {"write_units": -1},
+        {"calls": 0.5},
+        {"throttled": -1},
+    ):
         with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))}: "):
             trace.add(**{"table": "Orders", "key": "a", "at": NOW, **wrong})  # type: ignore[arg-type]
 
