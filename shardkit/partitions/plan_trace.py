@@ -14,7 +14,6 @@ from shardkit.analysis.per_key import PerKey, are_few
 from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
 from shardkit.core.checks import check_count, check_number
-from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError, brief
 from shardkit.partitions.partition import LIMITS, kept
@@ -242,37 +241,44 @@ def plan_trace(
         raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the rows are {found}")
     totals = [row for row in rows if row.key is None]
     # A drawn shard is another for each write of an item.
-    traffic = Traffic(row._replace(item=None) if at_random else row for row in rows)
+    asked = [row._replace(item=None) for row in rows] if at_random else rows
+    traffic = [Traffic(asked, kind) for kind in LIMITS]
     replayed = _Replayed(
         traffic,
-        partitions or max(1, rounded_up(2 * partitions_taken(*map(max, traffic.totals.values())))),
+        partitions or max(1, rounded_up(2 * partitions_taken(*[max(one.total) for one in traffic]))),
         multiples,
-        {"read": read_units, "write": write_units},
+        (read_units, write_units),
         BURST_SECONDS if burst else 0.0,
         hashes,
         prices,
     )
     ways, under = zip(*[replayed.way(each, keys) for each in numbers], strict=True)
     spread = _spread(under)
+    exact = min(one.exact for one in traffic)
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
         likely = [_likely(of_way[place], spread) for of_way in under]
         # The first that is not surely too few must surely be enough.
         first = next((at for at, chance in enumerate(likely) if chance > _TOO_FEW), None)
-        if traffic.exact < _EXACT or (first is not None and likely[first] < _ENOUGH):
+        if exact < _EXACT or (first is not None and likely[first] < _ENOUGH):
             unsure.append(each)
         decisions.append(None if first is None or each in unsure else numbers[first])
-    hot_items = ((key, one.hot_item[1]) for key, one in traffic.keys.items() if one.peak * one.hot_item[1] > 1)
+    hot_items = {
+        key: one.hot_item[1]
+        for units in traffic
+        for key, one in units.keys.items()
+        if one.peak * one.hot_item[1] > units.limit
+    }
     return TracePlan(
         table=tables[0],
         index=index,
-        began=datetime.fromtimestamp(traffic.began, UTC),
-        ended=datetime.fromtimestamp(traffic.began + traffic.seconds, UTC),
+        began=datetime.fromtimestamp(min(row.second for row in rows), UTC),
+        ended=datetime.fromtimestamp(max(row.second for row in rows) + 1, UTC),
         read_units=sum(row.read_units for row in totals),
         write_units=sum(row.write_units for row in totals),
         throttled_attempts=sum(row.throttled for row in totals),
         rows=len(rows) - len(totals),
-        exact=traffic.exact,
+        exact=exact,
         partitions=replayed.partitions,
         assumed=partitions is None,
         hashes=hashes,
@@ -280,7 +286,7 @@ def plan_trace(
         ways=ways,
         decisions=tuple(decisions),
         unsure=tuple(unsure),
-        hot_items=tuple(hot_items),
+        hot_items=tuple(hot_items.items()),
         line=replayed.line(numbers, decisions[_place(multiples, _ROOM)], keys, spread),
     )
 
@@ -293,20 +299,20 @@ _Shares = list[tuple[float, float]]
 class _Replayed:
     """The traffic, and on what it is replayed."""
 
-    traffic: Traffic
+    traffic: Sequence[Traffic]
     partitions: int
     times: tuple[float, ...]
-    units: dict[Kind, float | None]
+    rates: Sequence[float | None]
     burst_seconds: float
     hashes: int
     prices: Prices | None
 
     def way(self, shards: int, only: Collection[Any] | None) -> tuple[TraceWay, list[_Shares]]:
         """Replay a number of shards; return also, for each multiple, what is throttled under each hash."""
-        replays = [Replay(self.traffic, kind, self.partitions, shards, only) for kind in LIMITS]
+        replays = [Replay(one, self.partitions, shards, only) for one in self.traffic]
         under, means, longest = zip(*[self._shares(replays, salt) for salt in range(self.hashes)], strict=True)
         others = under
-        if self.traffic.sampled:
+        if self.traffic[0].sampled:
             others = tuple(self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes))
         columns = [*zip(*under, strict=True)]
         off = [[*map(sub, *both)] for both in zip(zip(*others, strict=True), columns, strict=True)]
@@ -330,8 +336,7 @@ class _Replayed:
     def _shares(self, replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
         """Return the part that is throttled, for each multiple, and the mean and longest wait, under one hash."""
         shares, mean, longest = [0.0] * len(self.times), 0.0, 0.0
-        for (kind, limit), replay in zip(LIMITS.items(), replays, strict=True):
-            rate = self.units[kind]
+        for limit, rate, replay in zip(LIMITS.values(), self.rates, replays, strict=True):
             if max(replay.total) * max(1.0, *self.times) <= min(limit, rate or limit):
                 continue  # one partition serves it all
             # Twice the traffic is to partitions what the traffic is to half of them.
@@ -363,9 +368,15 @@ class _Replayed:
             return None
         if keys is not None:
             return _argument(keys, wanted)
-        hottest = sorted(self.traffic.keys.items(), key=lambda pair: -pair[1].peak)
-        hot = [key for key, one in hottest if one.peak > _WARM and one.hot_item[1] <= 1 / 2]
-        for shards in numbers[numbers.index(wanted) :] if are_few(hot, len(self.traffic.numbers)) else ():
+        peaks = {
+            key: one.peak / traffic.limit
+            for traffic in self.traffic
+            for key, one in traffic.keys.items()
+            if one.peak > _WARM * traffic.limit and one.hot_item[1] <= 1 / 2
+        }
+        hot = sorted(peaks, key=peaks.__getitem__, reverse=True)
+        few = are_few(hot, max(len(traffic.numbers) for traffic in self.traffic))
+        for shards in numbers[numbers.index(wanted) :] if few else ():
             _, under = self.way(shards, frozenset(hot))
             if _likely(under[_place(self.times, _ROOM)], spread) >= _ENOUGH:
                 return _argument(hot, shards)

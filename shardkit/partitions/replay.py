@@ -6,12 +6,10 @@ spread over the partitions: a row that stands for 100 is not a burst of 100 unit
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import shake_128
 from itertools import repeat
-from operator import add
 from typing import Any
 
 from shardkit.analysis.trace_files import TraceRow
@@ -30,144 +28,137 @@ _DRAWN = tuple(sum(byte >= limit for limit in (94, 188, 236, 251, 255)) for byte
 BySecond = defaultdict[int, float]
 
 
-@dataclass
 class KeyTraffic:
     """What the exact rows of a key took, by second; ``queries`` are requests to one shard each."""
 
-    units: dict[Kind, BySecond] = field(default_factory=lambda: {kind: defaultdict(float) for kind in LIMITS})
-    queries: BySecond = field(default_factory=lambda: defaultdict(float))
-    items: BySecond = field(default_factory=lambda: defaultdict(float))
-    squares: float = 0.0  # of the units of each row that names an item
-    shards: int = 1
+    def __init__(self) -> None:
+        self.units: BySecond = defaultdict(float)
+        self.queries: BySecond = defaultdict(float)
+        self.shards = 1
+        self._items: BySecond = defaultdict(float)
+        self._squares = 0.0  # of the units of each row that names an item
 
-    def add(self, row: TraceRow, second: int) -> None:
+    def add(self, row: TraceRow, second: int, units: float) -> None:
         """Add an exact row."""
-        self.units["read"][second] += row.read_units
-        self.units["write"][second] += row.write_units
+        self.units[second] += units
         self.queries[second] += row.calls if row.operation == "Query" else 0
         self.shards = max(self.shards, row.shard or 1)
         if row.item is not None:
-            self.items[row.item] += row.read_units + row.write_units
-            self.squares += (row.read_units + row.write_units) ** 2
+            self._items[row.item] += units
+            self._squares += units**2
 
     @property
     def peak(self) -> float:
-        """How many partitions the key takes in the block where it takes most."""
-        blocks: defaultdict[tuple[Kind, int], float] = defaultdict(float)
-        for kind, limit in LIMITS.items():
-            for second, units in self.units[kind].items():
-                blocks[kind, second // _BLOCK] += units / limit / _BLOCK
+        """The units of the block where the key takes most, a second."""
+        blocks: BySecond = defaultdict(float)
+        for second, units in self.units.items():
+            blocks[second // _BLOCK] += units / _BLOCK
         return max(blocks.values())
 
     @property
     def hot_item(self) -> tuple[int, float]:
         """The item that most rows name, and its share: the root of the probability that two rows name the same."""
-        item = max(self.items, key=self.items.__getitem__, default=0)
-        pairs = sum(self.items.values()) ** 2 - self.squares
-        same = sum(units**2 for units in self.items.values()) - self.squares
+        item = max(self._items, key=self._items.__getitem__, default=0)
+        pairs = sum(self._items.values()) ** 2 - self._squares
+        same = sum(units**2 for units in self._items.values()) - self._squares
         return item, (max(0.0, same) / pairs) ** 0.5 if pairs > 0 else 0.0
 
 
 class Traffic:
-    """What the rows of one table or index ask for. Seconds are counted from ``began``, which is since 1970.
+    """The read or write units that the rows of one table or index ask for.
 
     Attributes:
-        totals: the exact units of each second; ``queries``: its Queries, of whole keys.
-        keys: the hot keys; ``numbers``: all keys, with a number each.
+        total: the exact units of each second; ``queries``: its Queries, of whole keys.
+        keys: the hot keys; ``numbers``: all keys, with a number each; ``hashes``: of each number.
         others: of each other row: number of the key, draw of the shard, block, whether it stands for more rows than
-            itself; its read and write units.
+            itself, units.
         shards: the most shards that a key has.
+        sampled: whether some rows stand for others.
         exact: which part of the ten hottest keys' units is in exact rows.
     """
 
-    def __init__(self, rows: Iterable[TraceRow]) -> None:
-        rows = _as_asked([*rows])
-        of_keys = [row for row in rows if row.key is not None]
-        self.began = min(row.second for row in rows)
-        self.seconds = max(row.second for row in rows) - self.began + 1
+    def __init__(self, rows: Sequence[TraceRow], kind: Kind) -> None:
+        self.kind, self.limit = kind, LIMITS[kind]
+        began = min(row.second for row in rows)
+        seconds = max(row.second for row in rows) - began + 1
         self.sampled = any(row.weight > 1 for row in rows)
         self.shards = max((row.shard for row in rows if row.shard), default=1)
-        self.totals: dict[Kind, list[float]] = {kind: [0.0] * self.seconds for kind in LIMITS}
-        self.queries = [0.0] * self.seconds
-        for row in rows:
-            if row.key is None:
-                self.totals["read"][row.second - self.began] += row.read_units
-                self.totals["write"][row.second - self.began] += row.write_units
-                self.queries[row.second - self.began] += row.calls / self.shards if row.operation == "Query" else 0
+        self.total, self.queries = [0.0] * seconds, [0.0] * seconds
         keys: defaultdict[Any, KeyTraffic] = defaultdict(KeyTraffic)
         sums: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])  # units, and those of exact rows
-        for row in of_keys:
-            units = row.read_units + row.write_units
-            sums[row.key][0] += units * row.weight
-            if row.weight == 1:
-                sums[row.key][1] += units
-                keys[row.key].add(row, row.second - self.began)
-        self.keys = {key: one for key, one in keys.items() if one.peak > _HOT}
+        of_keys = []
+        for row, units in _asked(rows, kind):
+            second = row.second - began
+            if row.key is None:
+                self.total[second] += units
+                self.queries[second] += row.calls / self.shards if row.operation == "Query" else 0
+            elif units:
+                of_keys.append((row, second, units))
+                sums[row.key][0] += units * row.weight
+                if row.weight == 1:
+                    sums[row.key][1] += units
+                    keys[row.key].add(row, second, units)
+        self.keys = {key: one for key, one in keys.items() if one.peak > _HOT * self.limit}
         hottest = sorted(sums.values(), reverse=True)[:10]
-        hottest = [both for both in hottest if both[0] > _HOT * LIMITS["write"] * self.seconds] or [[1.0, 1.0]]
+        hottest = [both for both in hottest if both[0] > _HOT * self.limit * seconds] or [[1.0, 1.0]]
         self.exact = sum(exact for _, exact in hottest) / sum(whole for whole, _ in hottest)
-        self.numbers: dict[Any, int] = {key: number for number, key in enumerate(self.keys)}
+        self.numbers: dict[Any, int] = {key: number for number, key in enumerate(sums)}
         self.others = [
             (
-                self.numbers.setdefault(row.key, len(self.numbers)),
+                self.numbers[row.key],
                 number if row.item is None else row.item,
-                (row.second - self.began) // _BLOCK,
+                second // _BLOCK,
                 row.weight > 1,
-                row.read_units * row.weight,
-                row.write_units * row.weight,
+                units * row.weight,
             )
-            for number, row in enumerate(of_keys)
+            for number, (row, second, units) in enumerate(of_keys)
             if row.weight > 1 or row.key not in self.keys
         ]
         self.hashes = [stable_hash(key) for key in self.numbers]
 
 
-def _as_asked(rows: Sequence[TraceRow]) -> list[TraceRow]:
-    """Add to rows what throttled attempts asked for: each the mean of what calls of its operation took."""
-    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+def _asked(rows: Sequence[TraceRow], kind: Kind) -> Iterator[tuple[TraceRow, float]]:
+    """Yield rows with their units; a throttled attempt asked for the mean of what calls of its operation took."""
+    place = TraceRow._fields.index(f"{kind}_units")
+    calls: Counter[str] = Counter()
+    units: defaultdict[str, float] = defaultdict(float)
     for row in rows:
         if row.key is None:
-            sums[row.operation] = [*map(add, sums[row.operation], (row.calls, row.read_units, row.write_units))]
-    asked = []
+            calls[row.operation] += row.calls
+            units[row.operation] += row[place]
     for row in rows:
-        calls, read, write = sums[row.operation]
-        more = row.throttled / calls if calls else 0.0
-        asked.append(row._replace(read_units=row.read_units + more * read, write_units=row.write_units + more * write))
-    return asked
+        yield row, row[place] + row.throttled * units[row.operation] / (calls[row.operation] or 1)
 
 
 class Replay:
-    """One kind of units of a trace, on partitions, if ``only`` these keys (None: all) have so many shards.
+    """A trace on partitions, if ``only`` these keys (None: all) have so many shards.
 
     ``extra``: what Queries take more than they did, by second.
     """
 
-    def __init__(
-        self, traffic: Traffic, kind: Kind, partitions: int, shards: int, only: Collection[Any] | None = None
-    ) -> None:
+    def __init__(self, traffic: Traffic, partitions: int, shards: int, only: Collection[Any] | None = None) -> None:
         self._traffic, self._partitions = traffic, partitions
-        self.extra = [0.0] * traffic.seconds
-        hot, self._hot = [0.0] * traffic.seconds, []
+        read = _EMPTY_READ if traffic.kind == "read" else 0.0
+        self.extra = [0.0] * len(traffic.total)
+        hot, self._hot = self.extra.copy(), []
         for key, one in traffic.keys.items():
-            units = one.units[kind].copy()
             count = shards if only is None or key in only else one.shards
+            units = one.units.copy()
             for second in units:
-                if kind == "read":
-                    more = one.queries[second] / one.shards * _EMPTY_READ * (count - one.shards)
-                    units[second] = max(0.0, units[second] + more)
-                    self.extra[second] += more
+                more = read * one.queries[second] / one.shards * (count - one.shards)
+                units[second] = max(0.0, units[second] + more)
+                self.extra[second] += more
                 hot[second] += units[second]
             self._hot.append((traffic.numbers[key], count, one.hot_item, [*units.items()]))
-        if kind == "read" and only is None:
-            self.extra = [queries * _EMPTY_READ * (shards - traffic.shards) for queries in traffic.queries]
-        self.total = [max(0.0, units + more) for units, more in zip(traffic.totals[kind], self.extra, strict=True)]
+        if only is None:
+            self.extra = [read * queries * (shards - traffic.shards) for queries in traffic.queries]
+        self.total = [max(0.0, units + more) for units, more in zip(traffic.total, self.extra, strict=True)]
         self._rest = [max(0.0, units - part) for units, part in zip(self.total, hot, strict=True)]
         keys, pairs = [*traffic.numbers], dict[tuple[int, int], int]()
         sums: defaultdict[tuple[int, int, bool], float] = defaultdict(float)
-        for number, draw, block, stands_for_more, *both in traffic.others:
-            if units_of_row := both[kind == "write"]:
-                pair = number, draw % (shards if only is None or keys[number] in only else traffic.shards)
-                sums[pairs.setdefault(pair, len(pairs)), block, stands_for_more] += units_of_row
+        for number, draw, block, stands_for_more, asked in traffic.others:
+            pair = number, draw % (shards if only is None or keys[number] in only else traffic.shards)
+            sums[pairs.setdefault(pair, len(pairs)), block, stands_for_more] += asked
         self._pairs, self._others = [*pairs], [(*of, units) for of, units in sums.items()]
 
     def asked(self, salt: int, *, drawn: bool = False) -> Iterator[list[float]]:
@@ -194,7 +185,7 @@ class Replay:
 
     def _spread(self, bases: Sequence[int], salt: int, *, drawn: bool) -> list[list[float]]:
         """Return which part of the other rows' units each partition gets, in each block."""
-        blocks, count = -(-self._traffic.seconds // _BLOCK), self._partitions
+        blocks, count = -(-len(self.total) // _BLOCK), self._partitions
         places = [place_of(bases[number], shard, count) * blocks for number, shard in self._pairs]
         sums = [0.0] * (blocks * count)
         random = shake_128(f"shardkit drawn {salt}".encode()).digest(max(1, len(self._others))) if drawn else b""

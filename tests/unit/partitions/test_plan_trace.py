@@ -84,9 +84,9 @@ def by_call(calls: list[list[tuple[str, int]]], shards: int, salt: int, times: f
 @pytest.mark.parametrize("rows_per_second", [100_000.0, 60.0])
 def test_shares_are_within_half_a_point_of_the_model_call_by_call(rows_per_second: float) -> None:
     calls = calls_of(3, 25)
-    traffic = Traffic([*kept(calls, rows_per_second)])
+    traffic = Traffic([*kept(calls, rows_per_second)], "write")
     for shards, salt, times in ((1, 0, 1.0), (8, 2, 1.5)):
-        replay = Replay(traffic, "write", 12, shards)
+        replay = Replay(traffic, 12, shards)
         share = sum(sum(refused(cells, 1000 / times)) for cells in replay.asked(salt)) / sum(replay.total)
         assert share == pytest.approx(by_call(calls, shards, salt, times), abs=0.005)
 
