@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from operator import add
 
 RowKey = tuple[str, str, str | None, object, object]
 """Operation, table, index, logical key, stored key."""
 Kept = tuple[RowKey, list[float], float]
 """A row's key, its figures (calls, read units, write units, throttled attempts), and its weight."""
-
-MOST_RECENT = 10_000
-"""Keys whose last minute is known."""
+MOST_RECENT = 10_000  # keys whose last minute is known
 _HALVED = 30  # seconds
 _LEAST = 0.5  # a row has at least one call, so here all are kept
 
 
 class Thinning:
-    """Keeps about so many rows a second: each with a probability by what its key took lately.
-
-    Args:
-        rows_per_second: how many to keep of each second.
-        draw: returns a random number from [0, 1).
-    """
+    """Keeps about so many rows a second: each with a probability by what its key took lately."""
 
     def __init__(self, rows_per_second: float, draw: Callable[[], float]) -> None:
         self._wanted = rows_per_second
@@ -39,9 +33,8 @@ class Thinning:
         totals: defaultdict[RowKey, list[float]] = defaultdict(lambda: [0.0] * 4)
         recent = self.recent
         for (operation, table, index, logical, _), (calls, read, write, throttled) in rows.items():
-            total = totals[operation, table, index, None, None]
-            for place, figure in enumerate((calls, read, write, throttled)):
-                total[place] += figure
+            place = operation, table, index, None, None
+            totals[place] = [*map(add, totals[place], (calls, read, write, throttled))]
             if logical is not None:
                 size = max(calls, read + write) + throttled
                 recent[table, index, logical] = recent.get((table, index, logical), 0.0) + size

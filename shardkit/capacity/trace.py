@@ -90,12 +90,10 @@ class Trace:
     ) -> None:
         if keys not in {"hashed", "plain"}:
             raise ConfigurationError(f'keys: must be "hashed" or "plain", got {brief(keys)}')
-        if (keys == "hashed") != (secret is not None):
-            raise ConfigurationError('secret: must be given with keys="hashed", and only then')
-        if secret is not None and not (isinstance(secret, bytes) and len(secret) >= _LEAST_SECRET):
-            raise ConfigurationError(f"secret: must be at least {_LEAST_SECRET} bytes; use secrets.token_bytes")
-        self._hash = partial(blake2b, key=blake2b(secret).digest() if secret else b"")
-        self._hashed = keys == "hashed"
+        good = isinstance(secret, bytes) and len(secret) >= _LEAST_SECRET if keys == "hashed" else secret is None
+        if not good:
+            raise ConfigurationError(f'secret: must be at least {_LEAST_SECRET} bytes with keys="hashed", else None')
+        self._secret = secret
         self._rows_per_second = check_number("rows_per_second", rows_per_second, "rows a second", above=True)
         self._max_bytes = check_count("max_bytes", max_bytes, "bytes", least=_LEAST_BYTES)
         self._folder = Path(folder)
@@ -185,7 +183,6 @@ class Trace:
         self._write(inf)
 
     def record(self, backlog: Backlog, clock: Callable[[], float]) -> None:
-        """Record the calls of a meter with a clock."""
         self._backlogs.append(backlog)
         self._offset = time.time() - clock()
 
@@ -198,7 +195,7 @@ class Trace:
             for table, logical, physical, units, calls in charge.keys:
                 read, write = units[0] + units[2], units[1] + units[3]
                 if own is not None:
-                    read, write = read * own[table][0], write * own[table][1]
+                    read, write = read * own[table], write * own[table]
                 key = charge.operation, table, None, logical, physical
                 row = rows.get(key)
                 if row is None:
@@ -208,15 +205,15 @@ class Trace:
                     row[1] += read
                     row[2] += write
 
-    def _add_indexes(self, charge: Charge) -> dict[str, list[float]]:
-        """Record what indexes took; return which part of each table's read and write units was not theirs."""
-        own = {table: [*_sums(account.units)] for table, account in charge.tables.items()}
+    def _add_indexes(self, charge: Charge) -> dict[str, float]:
+        """Record what indexes took; return which part of each table's units was not theirs."""
+        own = {table: sum(account.units) for table, account in charge.tables.items()}
         rest = {of: [account.requests, *_sums(account.units)] for of, account in charge.indexes.items()}
-        for (table, index), (_, *units) in rest.items():
+        for table, index in rest:
             known = charge.shardings.get(table)
             # An index by the table's partition key alone is nearly always local: in the table's partitions.
             if known is None or index not in known.indexes or known.indexes[index].partition != (known.partition_key,):
-                own[table] = [*map(sub, own[table], units)]
+                own[table] -= sum(charge.indexes[table, index].units)
         for (table, index, stored), (account, sharding) in (charge.index_keys or {}).items():
             figures = account.requests, *_sums(account.units)
             key, _ = logical_index_key(sharding, index, stored)
@@ -224,10 +221,7 @@ class Trace:
             rest[table, index] = [*map(sub, rest[table, index], figures)]
         for (table, index), (calls, read, write) in rest.items():
             self._add((charge.operation, table, index, None, None), max(0, calls), read, write, 0)
-        return {
-            table: [left / (whole or 1.0) for left, whole in zip(own[table], _sums(account.units), strict=True)]
-            for table, account in charge.tables.items()
-        }
+        return {table: own[table] / (sum(account.units) or 1.0) for table, account in charge.tables.items()}
 
     def throttle(self, key: RowKey, now: float) -> None:
         with self._lock:
@@ -246,7 +240,7 @@ class Trace:
 
     def _hashed_by(self, size: int, content: Any) -> bytes:
         data = content if isinstance(content, bytes) else str(content).encode(errors="surrogatepass")
-        return self._hash(data, digest_size=size).digest()
+        return blake2b(data, digest_size=size, key=blake2b(self._secret or b"").digest()).digest()
 
     def _turn(self, second: int | None) -> None:
         """Hand over the rows of the second so far, if another begins."""
@@ -280,11 +274,11 @@ class Trace:
             try:
                 self._write_lines(now)
             except Exception as error:  # noqa: BLE001 - of whatever kind: the process goes on, and so does the thread
-                self.dropped += len(self._block)
-                self._block = []
                 if not self._warned:
                     self._warned = True
                     _log.warning("the trace in %s cannot be written; rows are dropped: %r", self._folder, error)
+                self.dropped += len(self._block)
+                self._block = []
 
     def _write_lines(self, now: float) -> None:
         for backlog in self._backlogs:
@@ -304,25 +298,23 @@ class Trace:
                 self._ahead = -inf
             if not self._files or self._files[-1].ended(min(_FILE_BYTES, self._max_bytes // 4)):
                 self._files.append(_File(self._folder))
-            rows_of_line = self._block[:_LINE_ROWS]
-            self._files[-1].write(line_of(rows_of_line))
-            self.written += len(rows_of_line)
+            self._files[-1].write(line_of(self._block[:_LINE_ROWS]))
+            self.written += min(_LINE_ROWS, len(self._block))
             del self._block[:_LINE_ROWS]
             self._line_at = time.monotonic()
             while sum(file.bytes for file in self._files) > self._max_bytes:
                 self._files.pop(0).path.unlink(missing_ok=True)
 
     def _row(self, second: int, key: RowKey, row: list[float], weight: float, item: int | None) -> TraceRow:
-        operation, table, index, logical, stored = key
-        shown, shard = logical, None
-        if stored is not None and table in self._shardings:
+        *place, logical, stored = key
+        shard = None
+        if stored is not None and key[1] in self._shardings:
             with suppress(ShardkitError, TypeError, ValueError):  # an item that is not shardkit's
-                shard = self._shardings[table].strategy.split(stored)[1]  # type: ignore[arg-type]
-        if self._hashed and logical is not None:
-            shown = HashedKey(self._hashed_by(8, logical).hex())
-        calls, read, write, throttled = row
-        figures = int(calls), round(read, 3), round(write, 3), int(throttled)
-        return TraceRow(second, operation, table, index, shown, shard, *figures, item, round(weight, 4))
+                shard = self._shardings[key[1]].strategy.split(stored)[1]  # type: ignore[arg-type]
+        if self._secret is not None and logical is not None:
+            logical = HashedKey(self._hashed_by(8, logical).hex())
+        figures = int(row[0]), round(row[1], 3), round(row[2], 3), int(row[3])
+        return TraceRow(second, *place, logical, shard, *figures, item, round(weight, 4))  # type: ignore[arg-type]
 
 
 class _File:

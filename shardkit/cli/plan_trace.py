@@ -9,23 +9,13 @@ import click
 
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, Call, Command, Outcome
-from shardkit.cli.options import OUTPUT, option, parsed_toml, several
+from shardkit.cli.options import OUTPUT, option, parsed_toml
 from shardkit.cli.pictures import COLOURS, GREY, drawing, picture
 from shardkit.cli.timeseries import prices_of
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.plan_trace import FINE, TracePlan, plan_trace
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.timeseries.settings import Prices
-
-_table = several(
-    option("--table", group="Table", help="The table, if the files have several."),
-    option("--index", group="Table", help="A global index of it."),
-    option("--partitions", group="Table", type=int, help="Partitions (shardkit plan table); if not given, enough for "
-           "twice the busiest second."),
-    option("--read-units", group="Table", type=float, help="Provisioned read units a second; if not given, on-demand."),
-    option("--write-units", group="Table", type=float, help="Provisioned write units a second, likewise."),
-    option("--burst/--no-burst", group="Table", default=True, help="A provisioned table keeps what it does not use."),
-)  # fmt: skip
 
 
 @click.command("trace", cls=Command, refused="not planned")
@@ -34,7 +24,12 @@ _table = several(
 @option("--times", group="What if", default="1,1.5,2,3", help="Multiples of the traffic.")
 @option("--key", "keys", group="What if", multiple=True, help="A key that has so many, repeatable; if not given, all.")
 @option("--random", "at_random", group="What if", is_flag=True, help="Shards are drawn, as of RandomSuffix.")
-@_table
+@option("--table", group="Table", help="The table, if the files have several.")
+@option("--index", group="Table", help="A global index of it.")
+@option("--partitions", group="Table", type=int, help="Partitions; if not given, enough for twice the busiest second.")
+@option("--read-units", group="Table", type=float, help="Provisioned read units a second; if not given, on-demand.")
+@option("--write-units", group="Table", type=float, help="Provisioned write units a second, likewise.")
+@option("--burst/--no-burst", group="Table", default=True, help="A provisioned table keeps what it does not use.")
 @option("--prices", group=OUTPUT, help="A TOML file with [prices], as of shardkit timeseries, to show dollars.")
 @option("--plot", group=OUTPUT, help="Draw what is throttled, by traffic: to a file such as trace.svg.")
 @options.as_json
@@ -72,14 +67,12 @@ def draw(plan: TracePlan, path: str, *, dark: bool = False) -> None:
     with picture(path, 3.4, dark=dark) as figure:
         axes = figure.subplots()
         for number, way in enumerate(plan.ways):
-            low, high = zip(*[(100 * a, 100 * b) for a, b in way.of_hashes], strict=True)
-            colour = COLOURS[number % len(COLOURS)]
-            style = "-" if number < len(COLOURS) else "--"
-            axes.fill_between(plan.times, low, high, color=colour, alpha=0.15, linewidth=0)
-            mean = [100 * share for share in way.throttled]
-            axes.plot(plan.times, mean, style, marker="o", markersize=3, color=colour, label=f"{way.shards:,}")
-        axes.axhline(100 * FINE, color=GREY, linewidth=0.8, linestyle=":")
-        axes.set(xlabel="traffic (multiples of what was recorded)", ylabel="throttled (% of the units)", ylim=(0, None))
+            colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--"
+            axes.fill_between(plan.times, *zip(*way.of_hashes, strict=True), color=colour, alpha=0.15, linewidth=0)
+            axes.plot(plan.times, way.throttled, style, marker=".", color=colour, label=f"{way.shards:,}")
+        axes.axhline(FINE, color=GREY, linewidth=0.8, linestyle=":")
+        axes.yaxis.set_major_formatter("{x:.0%}")
+        axes.set(xlabel="traffic (multiples of what was recorded)", ylabel="throttled, of the units", ylim=(0, None))
         axes.set_title(f"{plan.table}, {plan.partitions:,} partitions: {plan.sentence.partition(';')[0]}")
         axes.grid(visible=True)
         axes.legend(title="shards", loc="upper left")

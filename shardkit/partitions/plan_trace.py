@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from operator import sub
 from os import PathLike
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Any
 
 from shardkit.analysis.per_key import PerKey, are_few
@@ -26,8 +26,6 @@ FINE = 0.001
 """The most that may be throttled: this part of the write units, and of the read units."""
 _EXACT = 0.95  # the least part of the hottest keys' units
 _ROOM = 1 / (1 - HEADROOM)
-_ENOUGH, _TOO_FEW = 0.8, 0.1  # how likely a decision is fine at least, and fewer shards at most
-_NEAR = 10  # times FINE: so far, shares tell how uncertain those are that decide
 _WARM = 0.25  # of a partition: a key that takes more may be the one that needs shards
 _MONTH = 730.0  # hours
 
@@ -135,12 +133,12 @@ class TracePlan:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        attempts = counted(self.throttled_attempts, "throttled attempt")
         yield (
             f"{self.table}{'' if self.index is None else f', index {self.index}'}, "
             f"{self.began:%Y-%m-%d %H:%M:%S} to {self.ended:%Y-%m-%d %H:%M:%S} UTC: "
             f"{counted(round(self.write_units), 'write unit')}, {counted(round(self.read_units), 'read unit')}, "
-            f"{attempts}{', which count as if all had been wanted' if self.throttled_attempts else ''}"
+            f"{counted(self.throttled_attempts, 'throttled attempt')}"
+            f"{', which count as if all had been wanted' if self.throttled_attempts else ''}"
         )
         yield (
             f"{counted(self.rows, 'row')}, {percent(self.exact)} of the hottest keys' units exact; replayed on "
@@ -219,10 +217,7 @@ def plan_trace(
         ConfigurationError: an argument is invalid, or there are no rows of the table.
 
     Cost:
-        No request; CPU in proportion to rows, seconds, shards and hashes: see docs/reference/trace.md.
-
-    Source:
-        docs/reference/trace.md lists the assumptions.
+        No request; CPU in proportion to rows, seconds, shards and hashes: docs/reference/trace.md has figures.
     """
     numbers = sorted({check_count("shards", each, "shards", most=1000) for each in shards})
     multiples = tuple(sorted({check_number("times", each, "times the traffic", above=True) for each in times}))
@@ -253,16 +248,14 @@ def plan_trace(
         prices,
     )
     ways, under = zip(*[replayed.way(each, keys) for each in numbers], strict=True)
-    spread = _spread(under)
     exact = min(one.exact for one in traffic)
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
-        likely = [_likely(of_way[place], spread) for of_way in under]
-        # The first that is not surely too few must surely be enough.
-        first = next((at for at, chance in enumerate(likely) if chance > _TOO_FEW), None)
-        if exact < _EXACT or (first is not None and likely[first] < _ENOUGH):
+        # By these rows, and by other samples of them.
+        found = {_first(numbers, [of_way[sample][place] for of_way in under]) for sample in (0, 1)}
+        if exact < _EXACT or len(found) > 1:
             unsure.append(each)
-        decisions.append(None if first is None or each in unsure else numbers[first])
+        decisions.append(None if each in unsure else found.pop())
     hot_items = {
         key: one.hot_item[1]
         for units in traffic
@@ -287,12 +280,11 @@ def plan_trace(
         decisions=tuple(decisions),
         unsure=tuple(unsure),
         hot_items=tuple(hot_items.items()),
-        line=replayed.line(numbers, decisions[_place(multiples, _ROOM)], keys, spread),
+        line=replayed.line(numbers, decisions[_place(multiples, _ROOM)], keys),
     )
 
 
-_Shares = list[tuple[float, float]]
-"""What is throttled under each hash, and what it would be by another sample of the rows."""
+_Shares = Sequence[Sequence[float]]  # what is throttled, for each multiple, under each hash
 
 
 @dataclass(frozen=True)
@@ -307,31 +299,31 @@ class _Replayed:
     hashes: int
     prices: Prices | None
 
-    def way(self, shards: int, only: Collection[Any] | None) -> tuple[TraceWay, list[_Shares]]:
-        """Replay a number of shards; return also, for each multiple, what is throttled under each hash."""
+    def way(self, shards: int, only: Collection[Any] | None) -> tuple[TraceWay, tuple[_Shares, _Shares]]:
+        """Replay a number of shards; return also what is throttled: by these rows, and by other samples of them."""
         replays = [Replay(one, self.partitions, shards, only) for one in self.traffic]
         under, means, longest = zip(*[self._shares(replays, salt) for salt in range(self.hashes)], strict=True)
-        others = under
+        columns = others = [*zip(*under, strict=True)]
         if self.traffic[0].sampled:
-            others = tuple(self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes))
-        columns = [*zip(*under, strict=True)]
-        off = [[*map(sub, *both)] for both in zip(zip(*others, strict=True), columns, strict=True)]
-        fine = [sum(share <= FINE for share in column) for column in columns]
-        enough = [times for times, count in zip(self.times, fine, strict=True) if count >= self.hashes - 1]
+            drawn = [self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes)]
+            others = [*zip(*drawn, strict=True)]
+        off = [[*map(sub, *both)] for both in zip(others, columns, strict=True)]
         throttled = [*map(fmean, columns)]
+        enough = [times for times, column in zip(self.times, columns, strict=True) if _is_fine(column)]
         extra = fmean(replays[0].extra)
-        return TraceWay(
+        way = TraceWay(
             shards=shards,
             throttled=tuple(throttled),
             interval=tuple((max(0.0, mean + min(by)), mean + max(by)) for mean, by in zip(throttled, off, strict=True)),
             of_hashes=tuple((min(column), max(column)) for column in columns),
-            fine=tuple(fine),
+            fine=tuple(sum(share <= FINE for share in column) for column in columns),
             fine_up_to=max(enough, default=None),
             mean_wait=fmean(means),
             longest_wait=max(longest),
             extra_read_units=extra,
             dollars=None if self.prices is None else extra * self.prices.read_unit_hour * _MONTH,
-        ), [[*zip(*both, strict=True)] for both in zip(columns, zip(*others, strict=True), strict=True)]
+        )
+        return way, (columns, others)
 
     def _shares(self, replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
         """Return the part that is throttled, for each multiple, and the mean and longest wait, under one hash."""
@@ -360,9 +352,7 @@ class _Replayed:
             shares = [max(share, units / sum(replay.total)) for share, units in zip(shares, lost, strict=True)]
         return shares, mean, longest
 
-    def line(
-        self, numbers: Sequence[int], wanted: int | None, keys: Collection[Any] | None, spread: float
-    ) -> str | None:
+    def line(self, numbers: Sequence[int], wanted: int | None, keys: Collection[Any] | None) -> str | None:
         """Return what to write: shards for the hottest keys alone if that is enough, else for all."""
         if wanted is None or wanted == 1:
             return None
@@ -378,30 +368,17 @@ class _Replayed:
         few = are_few(hot, max(len(traffic.numbers) for traffic in self.traffic))
         for shards in numbers[numbers.index(wanted) :] if few else ():
             _, under = self.way(shards, frozenset(hot))
-            if _likely(under[_place(self.times, _ROOM)], spread) >= _ENOUGH:
+            if all(_is_fine(sample[_place(self.times, _ROOM)]) for sample in under):
                 return _argument(hot, shards)
         return f"shards={wanted}"
 
 
-def _spread(ways: Iterable[Iterable[_Shares]]) -> float:
-    """Return how far shares that may decide differ from those of other samples."""
-    near = [other - share for way in ways for shares in way for share, other in shares if _decides(share, other)]
-    return fmean(off * off for off in near) ** 0.5 if near else 0.0
+def _is_fine(of_hashes: Sequence[float]) -> bool:
+    return sum(share > FINE for share in of_hashes) <= 1
 
 
-def _decides(share: float, other: float) -> bool:
-    return max(share, other) > 0 and min(share, other) < _NEAR * FINE
-
-
-def _likely(shares: _Shares, spread: float) -> float:
-    """Return how likely at most one hash is not fine."""
-    none, one = 1.0, 0.0  # how likely none is not fine; one is not
-    for share, other in shares:
-        fine = float(share <= FINE)
-        if spread and _decides(share, other):
-            fine = NormalDist((share + other) / 2, spread).cdf(FINE)
-        none, one = none * fine, one * fine + none * (1 - fine)
-    return none + one
+def _first(numbers: Sequence[int], shares: Iterable[Sequence[float]]) -> int | None:
+    return next((count for count, of_hashes in zip(numbers, shares, strict=True) if _is_fine(of_hashes)), None)
 
 
 def _argument(keys: Iterable[Any], shards: int) -> str:
