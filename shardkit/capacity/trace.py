@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
 Rows = dict[RowKey, list[float]]
-
 _MOST_ROWS = 50_000  # of a second; then one row for all others
 _MOST_SECONDS = 10  # that wait for the thread
 _LINE_ROWS, _LINE_SECONDS = 2000, 5.0  # a killed process loses so many seconds at most

@@ -21,7 +21,7 @@ from shardkit.timeseries.settings import Prices
 @click.command("trace", cls=Command, refused="not planned")
 @click.argument("files", nargs=-1, required=True)
 @option("--shards", group="What if", default="1,2,4,8,16,32", help="Numbers of shards to try.")
-@option("--times", group="What if", default="1,1.5,2,3", help="Multiples of the traffic.")
+@option("--times", group="What if", default="1,1.25,1.5,2,3", help="Multiples of the traffic.")
 @option("--key", "keys", group="What if", multiple=True, help="A key that has so many, repeatable; if not given, all.")
 @option("--random", "at_random", group="What if", is_flag=True, help="Shards are drawn, as of RandomSuffix.")
 @option("--table", group="Table", help="The table, if the files have several.")
@@ -68,7 +68,7 @@ def draw(plan: TracePlan, path: str, *, dark: bool = False) -> None:
         axes = figure.subplots()
         for number, way in enumerate(plan.ways):
             colour, style = COLOURS[number % len(COLOURS)], "-" if number < len(COLOURS) else "--"
-            axes.fill_between(plan.times, *zip(*way.of_hashes, strict=True), color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(plan.times, *zip(*way.interval, strict=True), color=colour, alpha=0.15, linewidth=0)
             axes.plot(plan.times, way.throttled, style, marker=".", color=colour, label=f"{way.shards:,}")
         axes.axhline(FINE, color=GREY, linewidth=0.8, linestyle=":")
         axes.yaxis.set_major_formatter("{x:.0%}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from operator import sub
 from os import PathLike
 from statistics import fmean
 from typing import Any
@@ -37,8 +36,7 @@ class TraceWay:
     Args:
         shards: the number of shards.
         throttled: the part of the units that is throttled, of reads or writes, whichever is more: the mean over hashes.
-        interval: the lowest and highest that it may be, because rows stand for others.
-        of_hashes: what it is under the best hash and under the worst.
+        interval: the lowest and highest of all hashes, and of other samples of the rows.
         fine: under how many hashes at most 0.1% is throttled.
         fine_up_to: the highest of ``times`` for which that is so under all hashes but one; None: none is.
         mean_wait: seconds that a unit waits on average, if it is tried until it is served, at the traffic as it was.
@@ -50,7 +48,6 @@ class TraceWay:
     shards: int
     throttled: tuple[float, ...]
     interval: tuple[tuple[float, float], ...]
-    of_hashes: tuple[tuple[float, float], ...]
     fine: tuple[int, ...]
     fine_up_to: float | None
     mean_wait: float
@@ -146,12 +143,12 @@ class TracePlan:
         )
         today = self.today
         load = f"throttled, {number(self.times[today])}x"
-        yield f"shards  {load:>24}  wait: mean, longest  extra read units  fine in   fine up to"
+        yield f"shards  {load:>26}  wait: mean, longest  extra read units  fine in   fine up to"
         for way in self.ways:
             low, high = way.interval[today]
             between = f" ({low:.2%} to {high:.2%})" if high > low else ""
             yield (
-                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>24}  "
+                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>26}  "
                 f"{f'{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s':>19}  {way.extra_read_units:>14,.0f}/s  "
                 f"{f'{way.fine[today]} of {self.hashes}':>8}  "
                 f"{'-' if way.fine_up_to is None else f'{number(way.fine_up_to)}x':>10}"
@@ -307,15 +304,12 @@ class _Replayed:
         if self.traffic[0].sampled:
             drawn = [self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes)]
             others = [*zip(*drawn, strict=True)]
-        off = [[*map(sub, *both)] for both in zip(others, columns, strict=True)]
-        throttled = [*map(fmean, columns)]
         enough = [times for times, column in zip(self.times, columns, strict=True) if _is_fine(column)]
         extra = fmean(replays[0].extra)
         way = TraceWay(
             shards=shards,
-            throttled=tuple(throttled),
-            interval=tuple((max(0.0, mean + min(by)), mean + max(by)) for mean, by in zip(throttled, off, strict=True)),
-            of_hashes=tuple((min(column), max(column)) for column in columns),
+            throttled=tuple(map(fmean, columns)),
+            interval=tuple((min(map(min, both)), max(map(max, both))) for both in zip(columns, others, strict=True)),
             fine=tuple(sum(share <= FINE for share in column) for column in columns),
             fine_up_to=max(enough, default=None),
             mean_wait=fmean(means),
