@@ -89,7 +89,7 @@ def rows_of(line: bytes) -> Iterator[TraceRow]:
     began, places, keys = held["t"], held["places"], [*map(_key_from_json, held["keys"])]
     rows: Iterable[Any] = zip(held["dt"], held["place"], held["key"], *map(held.get, _COLUMNS), strict=True)
     for dt, place, key, *figures in rows:
-        yield TraceRow(began + dt, *places[place], keys[key], *figures)
+        yield TraceRow._make((began + dt, *places[place], keys[key], *figures))
 
 
 def _key_to_json(key: Any) -> Any:
@@ -108,7 +108,8 @@ def _key_from_json(held: Any) -> Any:
     if not isinstance(held, dict):
         return held
     ((letter, text),) = held.items()
-    return {"H": HashedKey, "N": Decimal, "B": base64.b64decode}[letter](text)
+    read: dict[str, Any] = {"H": HashedKey, "N": Decimal, "B": base64.b64decode}
+    return read[letter](text)
 
 
 def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | TraceRow]) -> Iterator[TraceRow]:

@@ -313,7 +313,7 @@ class Trace:
         if self._secret is not None and logical is not None:
             logical = HashedKey(self._hashed_by(8, logical).hex())
         figures = int(row[0]), round(row[1], 3), round(row[2], 3), int(row[3])
-        return TraceRow(second, *place, logical, shard, *figures, item, round(weight, 4))  # type: ignore[arg-type]
+        return TraceRow._make((second, *place, logical, shard, *figures, item, round(weight, 4)))
 
 
 class _File:

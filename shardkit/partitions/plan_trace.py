@@ -249,10 +249,10 @@ def plan_trace(
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
         # By these rows, and by other samples of them.
-        found = {_first(numbers, [of_way[sample][place] for of_way in under]) for sample in (0, 1)}
-        if exact < _EXACT or len(found) > 1:
+        firsts = {_first(numbers, [of_way[sample][place] for of_way in under]) for sample in (0, 1)}
+        if exact < _EXACT or len(firsts) > 1:
             unsure.append(each)
-        decisions.append(None if each in unsure else found.pop())
+        decisions.append(None if each in unsure else firsts.pop())
     hot_items = {
         key: one.hot_item[1]
         for units in traffic

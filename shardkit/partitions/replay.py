@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import shake_128
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from shardkit.analysis.trace_files import TraceRow
@@ -119,15 +120,15 @@ class Traffic:
 
 def _asked(rows: Sequence[TraceRow], kind: Kind) -> Iterator[tuple[TraceRow, float]]:
     """Yield rows with their units; a throttled attempt asked for the mean of what calls of its operation took."""
-    place = TraceRow._fields.index(f"{kind}_units")
+    took = attrgetter(f"{kind}_units")
     calls: Counter[str] = Counter()
     units: defaultdict[str, float] = defaultdict(float)
     for row in rows:
         if row.key is None:
             calls[row.operation] += row.calls
-            units[row.operation] += row[place]
+            units[row.operation] += took(row)
     for row in rows:
-        yield row, row[place] + row.throttled * units[row.operation] / (calls[row.operation] or 1)
+        yield row, took(row) + row.throttled * units[row.operation] / (calls[row.operation] or 1)
 
 
 class Replay:
