@@ -18,7 +18,6 @@ from shardkit.errors import ConfigurationError, brief
 
 ENDING = ".trace.jsonl.gz"
 _VERSION = 1
-_LEAST_BYTES = 2  # of a file; fewer are the beginning of gzip's first
 _MOST_BYTES = 1 << 26  # of a line; one that shardkit wrote has at most 2,000 rows
 
 
@@ -141,7 +140,6 @@ def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | Trac
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    if path.stat().st_size < _LEAST_BYTES:
-        return
-    with gzip.open(path) as file, suppress(EOFError, zlib.error):  # what a killed process left
-        yield from iter(lambda: file.readline(_MOST_BYTES), b"")
+    with path.open("rb") as data, gzip.open(data) as file, suppress(EOFError, zlib.error):  # of a killed process
+        if data.peek(2) != b"\x1f":  # cut off in the two bytes that begin gzip
+            yield from iter(lambda: file.readline(_MOST_BYTES), b"")
