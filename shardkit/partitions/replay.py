@@ -71,8 +71,7 @@ class Traffic:
     Attributes:
         total: the exact units of each second; ``queries``: its Queries, of whole keys.
         keys: the hot keys; ``numbers``: all keys, with a number each; ``hashes``: of each number.
-        others: of each other row: number of the key, draw of the shard, block, whether it stands for more rows than
-            itself, units.
+        others: of each other row: key, draw of the shard, block, whether it stands for more rows than itself, units.
         shards: the most shards that a key has.
         sampled: whether some rows stand for others.
         exact: which part of the ten hottest keys' units is in exact rows.
@@ -87,14 +86,15 @@ class Traffic:
         self.total, self.queries = [0.0] * seconds, [0.0] * seconds
         keys: defaultdict[Any, KeyTraffic] = defaultdict(KeyTraffic)
         sums: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])  # units, and those of exact rows
-        of_keys = []
+        of_keys: list[tuple[Any, int, int, bool, float]] = []
         for row, units in _asked(rows, kind):
             second = row.second - began
             if row.key is None:
                 self.total[second] += units
                 self.queries[second] += row.calls / self.shards if row.operation == "Query" else 0
             elif units:
-                of_keys.append((row, second, units))
+                item = len(of_keys) if row.item is None else row.item
+                of_keys.append((row.key, item, second // _BLOCK, row.weight > 1, units * row.weight))
                 sums[row.key][0] += units * row.weight
                 if row.weight == 1:
                     sums[row.key][1] += units
@@ -104,17 +104,7 @@ class Traffic:
         hottest = [both for both in hottest if both[0] > _HOT * self.limit * seconds] or [[1.0, 1.0]]
         self.exact = sum(exact for _, exact in hottest) / sum(whole for whole, _ in hottest)
         self.numbers: dict[Any, int] = {key: number for number, key in enumerate(sums)}
-        self.others = [
-            (
-                self.numbers[row.key],
-                number if row.item is None else row.item,
-                second // _BLOCK,
-                row.weight > 1,
-                units * row.weight,
-            )
-            for number, (row, second, units) in enumerate(of_keys)
-            if row.weight > 1 or row.key not in self.keys
-        ]
+        self.others = [row for row in of_keys if row[3] or row[0] not in self.keys]
         self.hashes = [stable_hash(key) for key in self.numbers]
 
 
@@ -155,10 +145,10 @@ class Replay:
             self.extra = [read * queries * (shards - traffic.shards) for queries in traffic.queries]
         self.total = [max(0.0, units + more) for units, more in zip(traffic.total, self.extra, strict=True)]
         self._rest = [max(0.0, units - part) for units, part in zip(self.total, hot, strict=True)]
-        keys, pairs = [*traffic.numbers], dict[tuple[int, int], int]()
+        pairs: dict[tuple[int, int], int] = {}
         sums: defaultdict[tuple[int, int, bool], float] = defaultdict(float)
-        for number, draw, block, stands_for_more, asked in traffic.others:
-            pair = number, draw % (shards if only is None or keys[number] in only else traffic.shards)
+        for key, draw, block, stands_for_more, asked in traffic.others:
+            pair = traffic.numbers[key], draw % (shards if only is None or key in only else traffic.shards)
             sums[pairs.setdefault(pair, len(pairs)), block, stands_for_more] += asked
         self._pairs, self._others = [*pairs], [(*of, units) for of, units in sums.items()]
 
