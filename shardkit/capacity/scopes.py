@@ -379,7 +379,10 @@ def _rows(totals: Totals) -> list[list[str]]:
     columns += [name.replace("_", " ") for name in ("throttles", *VectorBytes._fields) if found[name]]
     if totals.cache_by_table:
         columns += ["cache hits", "cache misses", "saved read units"]
-    return [[_text(totals.name), *columns], *([name, *_cells(row, columns)] for name, row in _named(totals))]
+    rows = [[_text(totals.name), *columns], *([name, *_cells(row, columns)] for name, row in _named(totals))]
+    if any(cell.startswith("~") for row in rows for cell in row[1:]):
+        rows.append(["~ estimated; of a batch, requests are items", *[""] * len(columns)])
+    return rows
 
 
 def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
@@ -412,8 +415,11 @@ def _text(name: str) -> str:
 def _cells(figures: Mapping[str, float], columns: Sequence[str]) -> Iterator[str]:
     for column in columns:
         value = figures.get(column.replace(" ", "_"))
+        estimate = figures.get(f"estimated_{column.replace(' ', '_')}", 0)
         if value is None:  # a vector index has no units, everything else no bytes
             yield ""
+        elif estimate and f"estimated {column}" not in columns:  # a batch reports the units of a table, not of a key
+            yield f"~{figure(value + estimate)}"
         elif isinstance(value, int) or column.endswith("bytes"):
             yield f"{value:,.0f}"
         else:
