@@ -50,7 +50,7 @@ def raise_failures(load: Ended, *, collect: bool = False) -> None:
         cause = first.error
         message = (
             f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
-            f"{first.error}; the attribute failed has all of them with their reasons"
+            f"{first.error}; see error.failed, which has all of them with their reasons"
         )
     elif report.failed_before:
         message = (
