@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from shardkit.core.machine import Machine, Program
+from shardkit.errors import InvalidValueError
 from shardkit.runtime.drivers import AsyncDriver, SyncDriver
 from shardkit.runtime.runner import AsyncRunner, Runner
 from shardkit.sharding.query.stream import QueryRows
@@ -114,6 +115,9 @@ class _AsyncItems(AsyncIterator[Any], Generic[R]):
         self._rows = rows
         self._lock = asyncio.Lock()
         self._driver: AsyncDriver[Any] | None = None
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidValueError(f"{type(self).__name__}: is an async iterator, got a plain for; use async for")
 
     async def __anext__(self) -> Any:
         while self._rows.wanting:
