@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import date
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
@@ -18,7 +19,7 @@ _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "At
 _UNWRITABLE = (ArithmeticError, RecursionError, TypeError, ValueError)
 
 
-def to_wire_item(item: Mapping[str, Any]) -> WireItem:
+def to_wire_item(item: Mapping[str, Any], what: str = "item") -> WireItem:
     """Return an item or a key in wire form, from Python values of the types that a boto3 resource takes.
 
     Example:
@@ -31,7 +32,7 @@ def to_wire_item(item: Mapping[str, Any]) -> WireItem:
     """
     if type(item) is not dict and not isinstance(item, Mapping):
         raise InvalidKeyError(
-            f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {brief(item)}"
+            f"{what}: must be a mapping of attribute names to values, got {type(item).__name__}: {brief(item)}"
         )
     wire: WireItem = {}
     try:
@@ -61,7 +62,7 @@ def to_wire_params(params: Mapping[str, Any]) -> dict[str, Any]:
     for name in _REQUEST_MAPS:
         # botocore's validation refuses what is not a mapping, except for items and keys, which are read first.
         if name in wire and (name in _ITEMS or isinstance(wire[name], Mapping)):
-            wire[name] = to_wire_item(wire[name])
+            wire[name] = to_wire_item(wire[name], name)
     for name in _REQUEST_LEGACY:
         if name in wire and isinstance(wire[name], Mapping):
             wire[name] = {attribute: _legacy(attribute, condition) for attribute, condition in wire[name].items()}
@@ -153,7 +154,8 @@ def _writer(value: Any) -> _Writer:
     for kind, writer in _WRITERS.items():
         if isinstance(value, kind):
             return writer
-    raise TypeError(f'Unsupported type "{type(value)}" for value "{brief(value)}"')
+    text = " (give its ISO text, such as '2014-07-09T10:00:00Z')" if isinstance(value, date) else ""
+    raise TypeError(f"it has no type for {type(value).__name__}{text}")
 
 
 def _refuse_unwritable(name: Any, value: Any) -> None:
