@@ -24,6 +24,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]").search
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
 
 
+def _of_wire_form(content: Any) -> str:
+    """Return a hint if a value was given as ``{"S": "acme"}`` where plain values are."""
+    wire = isinstance(content, Mapping) and len(content) == 1 and not content.keys().isdisjoint(_TYPE_NAMES)
+    return "; this is the wire form: give the plain Python value" if wire else ""
+
+
 @dataclass(frozen=True)
 class Sharding(Spread):
     """A sharded table: its name, strategy, key schemas, key types, sharded indexes, and the caller's form of values."""
@@ -212,7 +218,7 @@ class Sharding(Spread):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
             raise InvalidKeyError(
                 f"{name}: got type {letter} ({brief(content)}); this key attribute of table {self.table!r} must be a "
-                f"{expected}"
+                f"{expected}{_of_wire_form(content)}"
             )
         if letter != "N" and not content:
             raise InvalidKeyError(f"{name}: empty; DynamoDB refuses an empty key attribute (table {self.table!r})")
