@@ -752,9 +752,9 @@ class _PerKey(Mapping[Any, Any]):
             # None: every key that is not in the mapping.
             default = {key: given[key] for key in given if key is None and what == "shards"}
             keys = {_carrier(key): value for key, value in given.items() if key not in default}
-            self._values = {key: check(value, f"{what}[{key!r}]") for key, value in (default | keys).items()}
-        except InvalidKeyError as error:
+        except (InvalidKeyError, ConfigurationError) as error:
             raise ConfigurationError(f"{what}: {brief(given)} has an invalid key: {error}") from error
+        self._values = {key: check(value, f"{what}[{key!r}]") for key, value in (default | keys).items()}
 
     def __getitem__(self, key: Any) -> Any:
         return self._values[key]
@@ -794,13 +794,14 @@ def _carrier(key: Any) -> str | bytes:
 
 
 def _count(value: Any, what: str) -> int:
-    shards = _whole(value, what, 1)
+    remedy = "; give a number, a mapping of key to number, or a function of the key" if what == "shards" else ""
+    shards = _whole(value, what, 1, remedy)
     if shards > _MOST_SHARDS:
         raise ConfigurationError(f"{what}: must be an integer from 1 to {_MOST_SHARDS:,}, got {brief(value)}")
     return shards
 
 
-def _whole(value: Any, what: str, least: int) -> int:
+def _whole(value: Any, what: str, least: int, remedy: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{what}: must be an integer >= {least}, got {brief(value)}")
+        raise ConfigurationError(f"{what}: must be an integer >= {least}, got {brief(value)}{remedy}")
     return int(value)
