@@ -23,7 +23,7 @@ from shardkit.runtime.transports import Transport
 from shardkit.sharding.form import PYTHON_VALUES
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
-from shardkit.sharding.parameters import FanOutOptions
+from shardkit.sharding.parameters import FanOutOptions, check_keywords
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
@@ -470,12 +470,13 @@ class ItemOperations(Wrapper):
             early, use it in ``async with``.
 
         Raises:
-            The errors of :meth:`query`, when you request the first item.
+            The errors of :meth:`query`: an unknown parameter at once, others when you request the first item.
 
         Cost: at least one Query per shard; no item is read twice. Pages start small (64 KB per shard) and grow to 1 MB;
         the next pages are read while your code runs. Memory: ``max_buffer_bytes`` (64 MB by default, see
         :meth:`with_options`), but at least one item per shard. IAM: ``dynamodb:Query``.
         """
+        check_keywords("Query", query, "max_items")
         return AsyncQueryItems(
             self._runner,
             lambda: self._programs.stream(query, Shard, max_items=max_items, fan_out=self._fan_out),
@@ -524,6 +525,7 @@ class ItemOperations(Wrapper):
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
+        check_keywords("Scan", scan, "segments")
         return AsyncScanItems(
             self._runner,
             lambda: self._programs.segments(scan, segments, fan_out=self._fan_out),
@@ -598,7 +600,7 @@ class ItemOperations(Wrapper):
             async with ShardedTable(table, CalculatedSuffix("OrderId", shards=200)) as orders:
                 await orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17"})
 
-        Closing twice does nothing, and a later call opens what it needs again. The client or table that you gave
+        A closed table stays usable: a later call opens what it needs again. The client or table that you gave
         stays open.
 
         Cost: none.

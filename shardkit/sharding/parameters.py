@@ -70,8 +70,8 @@ def refuse_kept(sharding: Sharding, options: Params) -> None:
     refuse_attributes(options, sharding.sharded.kept, *PROJECTIONS)
 
 
-def check_keywords(operation: str, params: Params) -> None:
-    known = KEYWORDS[operation]
+def check_keywords(operation: str, params: Params, *added: str) -> None:
+    known = KEYWORDS[operation].union(added)
     if params.keys() <= known:
         return
     unknown = sorted(params.keys() - known)
