@@ -546,7 +546,7 @@ def read_start(plan: QueryPlan, given: Any) -> Cursor:
     if cursor.shard not in plan.shards:
         raise CursorError(
             f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {_what(plan)}; start the "
-            "read again"
+            "read again (if the number of shards has changed, go back to the old one, or move the items)"
         )
     return cursor
 
