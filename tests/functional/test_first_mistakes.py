@@ -1,0 +1,86 @@
+"""What a new user got wrong in the first hour: each message says what was wrong and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Key
+from moto import mock_aws
+
+from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, bulk_load
+from shardkit.errors import ShardkitError
+from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY = Key("Date").eq("2014-07-09")
+
+
+@pytest.fixture
+def orders() -> Iterator[ShardedTable]:
+    with mock_aws():
+        dynamodb = boto3.resource("dynamodb", region_name="eu-west-1")
+        table = dynamodb.create_table(
+            TableName="Orders",
+            KeySchema=[{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("Date", "OrderId")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield ShardedTable(table, CalculatedSuffix("OrderId", shards=8))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda it: it.get_item(Key="acme"), "Key: must be a mapping of attribute names"),
+        (lambda it: it.put_item(Item="acme"), "Item: must be a mapping of attribute names"),
+        (lambda it: it.get_item(Key={"Date": {"S": "a"}, "OrderId": {"S": "b"}}), "give the plain Python value"),
+        (
+            lambda it: it.put_item(Item={"Date": "a", "OrderId": datetime.now(UTC)}),
+            "no type for datetime (give its",
+        ),
+        (lambda it: it.query_items(KeyConditionExpression=DAY, maxitems=3), "maxitems (did you mean max_items?): not"),
+        (lambda it: it.scan_items(segmens=3), "segmens (did you mean"),
+        (lambda it: bulk_load(it, [{"Date": "a"}]), "see error.failed"),
+        (lambda it: it.query(KeyConditionExpression=DAY, ExclusiveStartKey=cursor(it)), "number of shards has changed"),
+        *(
+            (lambda _, shards=shards: RandomSuffix(shards), f"got {shards!r}; give a number, a mapping of key")
+            for shards in (0, "8", 8.0, ["acme"])
+        ),
+        (lambda _: RandomSuffix({1001: 15}), "shards: {1001: 15} has an invalid key: key: must be text or binary"),
+    ],
+)
+def test_messages(orders: ShardedTable, call: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(ShardkitError) as caught:
+        call(orders)
+    assert said in str(caught.value)
+
+
+def cursor(orders: ShardedTable) -> Any:
+    """A cursor of the same table with more shards, at a shard that it has no more."""
+    more = ShardedTable(orders.table, CalculatedSuffix("OrderId", shards=1000))
+    for number in range(9):
+        more.put_item(Item={"Date": "2014-07-09", "OrderId": f"A{number}"})
+    return more.query(KeyConditionExpression=DAY, Limit=3)["LastEvaluatedKey"]
+
+
+@pytest.mark.parametrize("kind", [AsyncQueryItems, AsyncScanItems])
+def test_a_plain_for_over_an_async_iterator_says_async_for(kind: Any) -> None:
+    with pytest.raises(TypeError, match="use async for"):
+        iter(kind.__new__(kind))
+
+
+def test_the_table_of_a_meter_shows_the_estimates_of_a_batch(orders: ShardedTable) -> None:
+    """Where the total is exact, the keys' shares of it are marked as estimates, and not shown as 0."""
+    meter = CapacityMeter()
+    with meter.attach(orders), orders.batch_writer() as batch:
+        for number in range(100):
+            batch.put_item(Item={"Date": "2014-07-09", "OrderId": f"A{number}"})
+    shown = str(meter)  # moto reports one unit for each batch
+    assert ["key", "Orders", "'2014-07-09'", "100", "0.0", "~4.0"] in [line.split() for line in shown.splitlines()]
+    assert "~ estimated; of a batch, requests are items" in shown
