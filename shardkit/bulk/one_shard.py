@@ -1,12 +1,14 @@
-"""Find partition keys whose items a strategy puts all on one shard."""
+"""Find partition keys whose items a strategy puts all on one shard, and keys that it names and no item has."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from shardkit.bulk.writes import Write
+from shardkit.core.checks import did_you_mean
+from shardkit.errors import brief
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import CalculatedSuffix, RangeSuffix, Strategy
 
@@ -29,6 +31,8 @@ class OneShard:
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding
         self._calculated = isinstance(sharding.strategy, CalculatedSuffix | RangeSuffix)
+        shards = getattr(sharding.strategy, "shards", None)
+        self._named = {key for key in shards if key is not None} if isinstance(shards, Mapping) else set()
         self._stored: Counter[Any] = Counter()
         # By logical key: the only shard so far, or None; and the items.
         self._keys: dict[Any, list[Any]] = {}
@@ -37,7 +41,7 @@ class OneShard:
         return len(self._keys) + len(self._stored)
 
     def add(self, writes: Iterable[Write]) -> None:
-        if self._calculated:
+        if self._calculated or self._named:
             self._stored.update([write.identity[0] for write in writes])
             if len(self._stored) > MOST_KEYS:
                 self._sum()
@@ -51,6 +55,7 @@ class OneShard:
                 key, shard = strategy.split(stored)
             else:
                 key, _, shard = stored.rpartition(separator if isinstance(stored, str) else separator.encode())
+            self._named.discard(key)
             held = keys.get(key)
             if held is not None:
                 held[1] += items
@@ -76,6 +81,17 @@ class OneShard:
             items, key, shard = max(found, key=lambda entry: entry[0])
             count = len(strategy.shards_for(key))
             yield one_shard_advice(strategy, repr(key), items, shard, shards=count, more=len(found) - 1)
+
+    def missing(self) -> Iterator[str]:
+        """Yield advice if ``shards`` names keys that no item has had, as where one is misspelt."""
+        self._sum()
+        if self._named:
+            key, more = min(self._named, key=repr), len(self._named) - 1
+            near = (
+                did_you_mean(key, (one for one in self._keys if isinstance(one, str))) if isinstance(key, str) else ""
+            )
+            others = f"; the same holds for {more:,} more" if more else ""
+            yield f"no item has the key {brief(key, 60)}, which shards names{near}{others}"
 
 
 def one_shard_advice(strategy: Strategy, key: str, items: int, shard: int | None, *, shards: int, more: int = 0) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from shardkit.bulk.one_shard import OneShard
+from shardkit.bulk.one_shard import MANY_ITEMS, OneShard
 from shardkit.bulk.writes import Identity, Write
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons
@@ -251,6 +251,10 @@ class LoadTally:
                 "more cursors, or spread its keys over more shards"
             )
         yield from self._one_shard.advice()
+        # Items that were written before, or not at all, may have the keys; so may the rest of the source.
+        all_written = self.written + self.duplicates == self.items and not self.resumed
+        if all_written and self.written >= MANY_ITEMS and not self._batch_writer:
+            yield from self._one_shard.missing()
 
     def _index_advice(self, index: str) -> str:
         hot = [key for key, _ in self._hot_in[index].most_common(_ADVISED_KEYS)]

@@ -369,7 +369,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
         )
     if guess.per_shard:
         console.print(_heat(guess.per_shard, console.encoding))
-    for advice in guess.one_shard.advice():
+    for advice in guess.advice:
         say(console, f"advice: {advice}")
     show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
 

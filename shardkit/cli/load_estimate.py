@@ -63,6 +63,11 @@ class Estimate:
         """The stored partition key with the most write units, and these."""
         return next(iter(self.key_units.most_common(1)), None)
 
+    @property
+    def advice(self) -> list[str]:
+        """What the load would advise."""
+        return [*self.one_shard.advice(), *(() if self.failed else self.one_shard.missing())]
+
     def to_dict(self) -> dict[str, Any]:
         hottest = self.hottest
         return {
@@ -78,7 +83,7 @@ class Estimate:
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
             "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
             "per_shard": [{"shard": shard, **asdict(tally)} for shard, tally in self.per_shard.items()],
-            "advice": list(self.one_shard.advice()),
+            "advice": self.advice,
             "failures": [{"place": place, "reason": reason} for place, reason in self.failures],
         }
 

@@ -519,6 +519,10 @@ def test_a_constant_by_is_told(table: Table, folder: Path) -> None:
     good = ("day.csv", "--table", "Orders", "--shards", "10", "--by", "OrderId")
     assert json.loads(invoke(*good, "--dry-run", "--json").stdout)["advice"] == []
     assert "advice" not in invoke(*good, "--dry-run").stdout
+    misspelt = ("--strategy", '{"type": "CalculatedSuffix", "by": "OrderId", "shards": {"11": 8}}')
+    for dry_run in (["--dry-run"], []):
+        shown = invoke("day.csv", "--table", "Orders", *misspelt, *dry_run).stdout
+        assert "advice: no item has the key '11', which shards names (did you mean 1?)" in shown
 
 
 @pytest.mark.parametrize("dry_run", [["--dry-run"], []])

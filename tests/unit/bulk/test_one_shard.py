@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,13 +45,25 @@ def test_a_load_whose_sort_keys_only_grow() -> None:
     assert "if sk only grows, all new items have the last range: use CalculatedSuffix" in advice
 
 
+@pytest.mark.parametrize("kind", [RandomSuffix, partial(CalculatedSuffix, "sk")], ids=["random", "calculated"])
+def test_a_key_that_shards_names_and_no_item_has(kind: Callable[..., Strategy]) -> None:
+    items = [*some(90, "acme-corp"), *some(90, "other")]
+    assert loaded(kind(shards={"acme": 8, "other": 4, None: 2}), items) == (
+        "no item has the key 'acme', which shards names (did you mean acme-corp?)",
+    )
+    (advice,) = loaded(kind(shards={"acme": 8, "zeta": 4}), items)
+    assert advice.endswith("(did you mean acme-corp?); the same holds for 1 more")
+    assert loaded(kind(shards={"acme-corp": 8, "other": 4}), items) == ()
+    assert loaded(kind(shards={"acme": 8}), items[:90]) == ()  # too few to tell
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
         RangeSuffix("sk", ["0100"]),
         CalculatedSuffix("sk", 2),
         CalculatedSuffix("Status", 1),
-        CalculatedSuffix("Status", {"B": 20}),
+        CalculatedSuffix("Status", {"A": 1, None: 20}),
         RandomSuffix(1),
         RandomSuffix(20),
     ],
