@@ -1,6 +1,7 @@
 """What is stored outlives a release: today's code reads and writes the files that are kept, byte for byte.
 
-docs/reference/stored-data.md lists the formats. Those of hashes, suffixes, cursors and strategies are tested beside their code.
+docs/reference/stored-data.md lists the formats. Those of hashes, suffixes, cursors and strategies are tested beside
+their code.
 """
 
 from __future__ import annotations
