@@ -1,5 +1,6 @@
 """Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
+from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
@@ -30,6 +31,7 @@ __all__ = [
     "KeyOfIndex",
     "KeyOfTable",
     "KeyValue",
+    "PerKey",
     "Rates",
     "Scope",
     "SharedBudget",
