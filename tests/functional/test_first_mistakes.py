@@ -84,3 +84,18 @@ def test_the_table_of_a_meter_shows_the_estimates_of_a_batch(orders: ShardedTabl
     shown = str(meter)  # moto reports one unit for each batch
     assert ["key", "Orders", "'2014-07-09'", "100", "0.0", "~4.0"] in [line.split() for line in shown.splitlines()]
     assert "~ estimated; of a batch, requests are items" in shown
+
+
+@pytest.mark.parametrize("before", [5, 12])
+def test_a_scan_with_shards_shows_that_their_number_was_changed(orders: ShardedTable, before: int) -> None:
+    """The check that strategies.md names; it finds nothing in a table whose number of shards is the old one."""
+    old = ShardedTable(orders.table, CalculatedSuffix("OrderId", shards=before))
+    for number in range(40):
+        old.put_item(Item={"Date": "2014-07-09", "OrderId": f"A{number}"})
+
+    def misplaced(table: ShardedTable, strategy: CalculatedSuffix) -> int:
+        found = table.scan_items(ReturnShards=True)
+        return sum(shard != strategy.shard_of(item["Date"], item) for item, shard in found)
+
+    assert misplaced(old, CalculatedSuffix("OrderId", shards=before)) == 0
+    assert misplaced(orders, CalculatedSuffix("OrderId", shards=8)) > 0
