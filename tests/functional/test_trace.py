@@ -34,6 +34,11 @@ THROTTLED = {
 }
 NOW = 1_404_900_000
 
+UNLESS_LONG = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") not in {"search", "thorough"},
+    reason="takes 15 seconds: set HYPOTHESIS_PROFILE=search",
+)
+
 
 def recording(folder: Path, clock: Callable[[], float] = time.monotonic, **options: Any) -> tuple[Trace, FakeClient]:
     trace = Trace(folder, **{"keys": "plain", **options})
@@ -303,7 +308,7 @@ def test_all_is_written_when_a_process_ends(tmp_path: Path) -> None:
     assert sum(row.calls for row in read_traces(tmp_path) if row.key == "a") == 70
 
 
-@pytest.mark.parametrize("lines", [3, pytest.param(50, marks=pytest.mark.long_search)])
+@pytest.mark.parametrize("lines", [3, pytest.param(50, marks=[pytest.mark.long_search, UNLESS_LONG])])
 def test_what_a_killed_process_wrote_can_be_read(tmp_path: Path, lines: int) -> None:
     """Killed at some moment after each of so many lines; rows that were flushed are there."""
     for number in range(lines):
