@@ -12,7 +12,6 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityMeter, ShardQueryError
-from shardkit.sharding.shard_map import is_map_value
 from tests.support.fakes import Clock
 from tests.support.wire import Body, Service, serving
 
@@ -70,11 +69,7 @@ def run(use: Use, answer: Callable[[str, Body], Any], transport: Literal["client
             await use(table_of(client, transport))
         assert alone()
 
-    def answered(operation: str, body: Body) -> Any:
-        looks = any(map(is_map_value, body.get("Key", {}).values()))  # for a shard map, as a load does first
-        return (200, {}) if looks else answer(operation, body)
-
-    with serving(answered) as service:
+    with serving(answer) as service:
         asyncio.run(main(service))
     return service
 

@@ -28,6 +28,11 @@ STATUS = {"InternalServerError": 500, "ServiceUnavailable": 503}
 THROTTLE = "ProvisionedThroughputExceededException"
 
 
+def is_look(body: Body) -> bool:
+    """Return whether a request looks for a shard map."""
+    return any(map(is_map_value, body.get("Key", {}).values()))
+
+
 class Recorder:
     """Keeps (operation, body) of every request, in the order in which they come."""
 
@@ -37,9 +42,7 @@ class Recorder:
     @property
     def calls(self) -> list[tuple[str, Body]]:
         """The requests without looks for a shard map, which tests/functional/test_guarded.py counts."""
-        return [
-            (name, body) for name, body in self.requests if not any(map(is_map_value, body.get("Key", {}).values()))
-        ]
+        return [(name, body) for name, body in self.requests if not is_look(body)]
 
     @property
     def operations(self) -> list[str]:
@@ -55,6 +58,7 @@ class Recorder:
 class Service(Recorder):
     """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
 
+    Who looks for a shard map is told that there is none, without ``answer``.
     ``headers`` go with every answer that is an error. An answer of None closes the connection.
     """
 
@@ -74,7 +78,11 @@ def serving(answer: Callable[[str, Body], tuple[int, Any] | None]) -> Iterator[S
         operation, content = received(request)
         body = json.loads(content)
         service.requests.append((operation, body))
-        answered = service.answer(operation, body)
+        if is_look(body):
+            consumed = {"TableName": body["TableName"], "CapacityUnits": 0.5}
+            answered: Any = 200, {"ConsumedCapacity": consumed} if "ReturnConsumedCapacity" in body else {}
+        else:
+            answered = service.answer(operation, body)
         if answered is None:
             request.close_connection = True
             return

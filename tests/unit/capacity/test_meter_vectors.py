@@ -140,8 +140,6 @@ def test_a_budget_does_not_hold_a_search(client: FakeClient) -> None:
 def answer(operation: str, body: dict[str, Any]) -> tuple[int, Any]:
     if operation == "SearchVectors":
         return 200, {"SearchResults": [], "ConsumedCapacity": {"VectorSearchRequestBytes": 4096.0}}
-    if operation == "GetItem":  # a load looks for a shard map
-        return 200, {}
     table = {"TableName": "Orders", "CapacityUnits": 1.0, "VectorIndexes": {"near": {"VectorWriteRequestBytes": 8.0}}}
     return 200, {"UnprocessedItems": {}, "ConsumedCapacity": [table] if "RequestItems" in body else table}
 
