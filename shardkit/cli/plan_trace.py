@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardkit.analysis.prices import Prices
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.options import OUTPUT, option, parsed_toml
@@ -15,7 +16,6 @@ from shardkit.cli.timeseries import prices_of
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.plan_trace import FINE, TracePlan, plan_trace
 from shardkit.partitions.scenarios.entries import Entries
-from shardkit.timeseries.settings import Prices
 
 
 @click.command("trace", cls=Command, refused="not planned")

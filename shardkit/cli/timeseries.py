@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
+from shardkit.analysis.prices import Prices
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.options import OUTPUT, connection, option, parsed_toml, seconds_of
 from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.timeseries.periods import Calendar, TimeFormat
-from shardkit.timeseries.settings import Prices, TableClass, Throughput
+from shardkit.timeseries.settings import TableClass, Throughput
 
 if TYPE_CHECKING:
     from shardkit.timeseries import TimeSeries

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from shardkit.analysis.per_key import PerKey, are_few
+from shardkit.analysis.prices import Prices
 from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
 from shardkit.core.checks import check_count, check_number
@@ -19,7 +20,6 @@ from shardkit.partitions.partition import LIMITS, kept
 from shardkit.partitions.replay import Replay, Traffic, refused, waits
 from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.partitions.statements import counted, number, percent
-from shardkit.timeseries.settings import Prices
 
 FINE = 0.001
 """The most that may be throttled: this part of the write units, and of the read units."""

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardkit.analysis.prices import Prices
     from shardkit.timeseries.series import TimeSeries
-    from shardkit.timeseries.settings import Prices, Throughput
+    from shardkit.timeseries.settings import Throughput
     from shardkit.timeseries.steps import Maintenance, MaintenanceReport, MaintenanceStep, Saving
 
 __all__ = ["Maintenance", "MaintenanceReport", "MaintenanceStep", "Prices", "Saving", "Throughput", "TimeSeries"]
@@ -16,7 +17,8 @@ if not TYPE_CHECKING:
         __name__,
         {
             "shardkit.timeseries.series": ("TimeSeries",),
-            "shardkit.timeseries.settings": ("Prices", "Throughput"),
+            "shardkit.analysis.prices": ("Prices",),
+            "shardkit.timeseries.settings": ("Throughput",),
             "shardkit.timeseries.steps": ("Maintenance", "MaintenanceReport", "MaintenanceStep", "Saving"),
         },
     )

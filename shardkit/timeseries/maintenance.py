@@ -15,11 +15,12 @@ from itertools import chain
 from math import ceil
 from typing import Any
 
+from shardkit.analysis.prices import Prices
 from shardkit.dynamodb.schema import KeySchema, throughput_of
 from shardkit.dynamodb.units import write_units
 from shardkit.timeseries.control import changing
 from shardkit.timeseries.periods import Period, datetime_of, second_of
-from shardkit.timeseries.settings import Prices, Series, Throughput
+from shardkit.timeseries.settings import Series, Throughput
 from shardkit.timeseries.steps import (
     GB,
     Maintenance,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
+from shardkit.analysis.prices import Prices
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import Runner, draw_from
@@ -20,7 +21,7 @@ from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetI
 from shardkit.timeseries.periods import PeriodLength, TimeFormat, second_of
 from shardkit.timeseries.programs import SeriesPrograms
 from shardkit.timeseries.running import planned
-from shardkit.timeseries.settings import Late, Missing, Prices, Series, Throughput
+from shardkit.timeseries.settings import Late, Missing, Series, Throughput
 from shardkit.timeseries.steps import Maintenance, MaintenanceReport
 
 __all__ = ["TimeSeries"]

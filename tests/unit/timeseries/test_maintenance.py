@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import MaintenanceError, PeriodError, ShardkitError
+from shardkit.analysis.prices import Prices
 from shardkit.timeseries.control import created
 from shardkit.timeseries.running import maintained, planned
-from shardkit.timeseries.settings import Prices, Series, Throughput
+from shardkit.timeseries.settings import Series, Throughput
 from tests.support.control_plane import EXPORT_SECONDS, Account, Run
 from tests.support.fakes import client_error
 from tests.support.series import BY_ID, SCHEMA
