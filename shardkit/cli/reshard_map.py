@@ -13,6 +13,7 @@ from shardkit.cli.command import FAILED, STOPPED
 from shardkit.cli.reshard_steps import Done, ReshardSteps
 from shardkit.cli.screen import duration
 from shardkit.errors import ConfigurationError, StageError
+from shardkit.migrate.admin import TooEarlyError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
 from shardkit.strategies import Resharding, Strategy
 
@@ -115,9 +116,7 @@ class Mapped(ReshardSteps):
         self._wait()
         try:
             return step()
-        except StageError as error:
-            if "; try again in " not in str(error):
-                raise
+        except TooEarlyError as error:
             raise StageError(f"{error}, or let it wait: {self.again(f'{verb} --wait')}", error.stage) from error
 
     def _finish(self) -> Done:

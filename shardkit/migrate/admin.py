@@ -23,6 +23,10 @@ from shardkit.strategies import Strategy, Unsharded
 __all__ = ["ShardMapAdmin"]
 
 
+class TooEarlyError(StageError):
+    """The step is the right one, and may be taken later: a command can wait for it."""
+
+
 class ShardMapAdmin:
     """Create and change the shard map of a table, on which all processes with a :class:`ShardMap` act.
 
@@ -278,7 +282,7 @@ class ShardMapAdmin:
             # The process that made the last change ended before it could record when the change was there.
             state = self._recorded(state)
         if seconds := state.wait(to, now):
-            raise StageError(
+            raise TooEarlyError(
                 f"stage: table {self._name!r} cannot go from {state.stage!r} to {to.stage!r} yet, because requests may "
                 f"be under way that were sent in stage {state.before!r}; try again in {seconds:.0f} seconds",
                 state.stage,

@@ -229,8 +229,10 @@ def plan_trace(
     rows = [row for row in read_traces(files) if row.index_name == index and table in {None, row.table}]
     tables = sorted({row.table for row in rows})
     if len(tables) != 1:
-        found = f"of several tables ({brief(', '.join(tables), 200)}); give one of them" if tables else "none"
-        raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the rows are {found}")
+        found = "no rows of it; give other files, or another table or index"
+        if tables:
+            found = f"rows of several tables ({brief(', '.join(tables), 200)}); give one of them"
+        raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the files have {found}")
     totals = [row for row in rows if row.key is None]
     # A drawn shard is another for each write of an item.
     asked = [row._replace(item=None) for row in rows] if at_random else rows

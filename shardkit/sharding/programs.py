@@ -116,7 +116,7 @@ class Programs:
             state.check(self.strategy, self.table)
 
     def found_map(self, known: Sharding, *, waits: bool = True) -> Program[ShardMapState | None]:
-        """Read the table's shard map; None: there is none, or the service refuses to tell.
+        """Read the table's shard map; return None if there is none, or if the service refuses the read.
 
         ``waits``: let the client repeat the read if it is throttled.
         """

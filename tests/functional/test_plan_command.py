@@ -230,7 +230,7 @@ def test_trace_in_dollars_and_drawn(traced: str, tmp_path: Path) -> None:
         (["--shards", "many"], "--shards: 'many' is not a list of numbers"),
         (["--shards", "0"], "shards: must be an integer from 1 to 1,000"),
         (["--prices", "none.toml"], "--prices: there is no file"),
-        (["--table", "Other"], "table: 'Other', index None: the rows are none"),
+        (["--table", "Other"], "table: 'Other', index None: the files have no rows of it; give other files"),
         (["--plot", "trace.txt"], "--plot: trace.txt has the ending 'txt'"),
     ],
 )
@@ -247,4 +247,4 @@ def test_trace_of_a_file_that_is_none(tmp_path: Path) -> None:
     assert "is not a trace" in result.stderr
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "the rows are none" in invoke("trace", str(empty)).stderr
+    assert "the files have no rows of it" in " ".join(invoke("trace", str(empty)).stderr.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 from collections.abc import Callable
@@ -36,13 +35,13 @@ from shardkit.errors import UnsupportedExpressionError
 from shardkit.migrate.marks import MARK
 from shardkit.strategies.resharding import STAGES
 from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding, stored
+from tests.support.profiles import LONG
 from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 KEY = {"pk": "k", "sk": "s1"}
 ITEM = {**KEY, "n": 1, "tags": {"a", "b"}, "raw": b"\x00\xff"}
 NAMES = {"#shardkit_m": "n", "#n": "n"}

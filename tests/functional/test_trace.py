@@ -24,6 +24,7 @@ from tests.support.disks import full_disk
 from tests.support.fakes import Clock, sharding
 from tests.support.metered import FakeClient, consumed, item, key, put
 from tests.support.platforms import require_fork
+from tests.support.profiles import LONG
 
 SECRET = b"sixteen bytes or more"
 THROTTLED = {
@@ -34,10 +35,7 @@ THROTTLED = {
 }
 NOW = 1_404_900_000
 
-UNLESS_LONG = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") not in {"search", "thorough"},
-    reason="takes 15 seconds: set HYPOTHESIS_PROFILE=search",
-)
+UNLESS_LONG = pytest.mark.skipif(not LONG, reason="takes 15 seconds: set HYPOTHESIS_PROFILE=search")
 
 
 def recording(folder: Path, clock: Callable[[], float] = time.monotonic, **options: Any) -> tuple[Trace, FakeClient]:

@@ -29,13 +29,13 @@ from tests.aws.run import Place, Run
 from tests.support.engines import ENGINES, EngineName
 from tests.support.fakes import hurried
 from tests.support.permissions import Access, allows
+from tests.support.profiles import LONG
 
 PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
 Endpoint = Callable[[EngineName], str]
 
 THROTTLED = ("table_throttle", "key_throttle", "spread_key", "index_back_pressure", "on_demand_maximum", "bulk_pace")
 ON_AWS = ("clock_skew", "iam")
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 LATER = ("leases",)
 """Two processes and real time: in the long search."""
 

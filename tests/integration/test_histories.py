@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -14,12 +13,12 @@ import pytest
 from tests.histories.faults import FAULTS
 from tests.support.engines import EngineName
 from tests.support.platforms import require_fork
+from tests.support.profiles import LONG, PROFILE
 from tests.support.searches import rows
 
 require_fork()
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
 # Those three are found in 9 to 14 seconds, others take up to two minutes and may need luck.
 PLANTED = (
     [*FAULTS] if PROFILE == "thorough" else ["no lease check", "stubs are shown", "the old place is written in new"]
@@ -28,7 +27,7 @@ PLANTED = (
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.long_search,
-    pytest.mark.skipif(PROFILE not in {"search", "thorough"}, reason="takes minutes: set HYPOTHESIS_PROFILE=search"),
+    pytest.mark.skipif(not LONG, reason="takes minutes: set HYPOTHESIS_PROFILE=search"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +15,12 @@ from shardkit.strategies.resharding import STAGES
 from tests.support.engines import ServerName
 from tests.support.moved import BETWEEN, MOVES
 from tests.support.moved_reads import PAGED, by_key, check_installed, check_queries, empty, fill, reads_table
+from tests.support.profiles import LONG
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
-
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 
 
 @pytest.mark.long_search

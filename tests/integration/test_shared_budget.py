@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from tests.support.beats import Beats
 from tests.support.engines import EngineName
 from tests.support.fakes import connected
 from tests.support.platforms import require_fork
+from tests.support.profiles import LONG
 from tests.support.sharing import consumed, share
 from tests.support.tables import make_table
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 RATE = 200.0
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 
 require_fork()
 processes = multiprocessing.get_context("forkserver")

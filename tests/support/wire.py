@@ -58,7 +58,7 @@ class Recorder:
 class Service(Recorder):
     """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
 
-    Who looks for a shard map is told that there is none, without ``answer``.
+    It answers looks for a shard map itself: there is none.
     ``headers`` go with every answer that is an error. An answer of None closes the connection.
     """
 

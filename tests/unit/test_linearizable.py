@@ -86,7 +86,7 @@ def test_a_search_that_is_given_up() -> None:
 
 
 def test_what_comes_before_in_any_case() -> None:
-    """A read of a copy of one's own write, which another process has overwritten before it had ended."""
+    """A read of what this process wrote, though another one has overwritten it before that write had ended."""
     own, other = op(0, 3, "put", "a")._replace(by="x"), op(1, 2, "put", "b")
     read = op(0, 6, "get", answer=value("a"))
     assert check([own, other, read._replace(began=4)]).linearizable

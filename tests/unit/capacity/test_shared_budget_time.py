@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity.membership import BEAT_SECONDS, SILENT_SECONDS
+from tests.support.profiles import LONG
 from tests.support.shared_budgets import SETTLED, Process, World, terms
 
 FASTEST = 1.02  # the clock of a process, against the true time
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 Scenario = tuple[World, list[Process], float, float]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -18,9 +17,9 @@ from shardkit.partitions import Partitions, plan_shards, plan_trace
 from shardkit.partitions.model import HASHES
 from shardkit.partitions.replay import Replay, Traffic, base_of, place_of, refused, waits
 from shardkit.timeseries import Prices
+from tests.support.profiles import LONG
 
 BEGAN = 1_404_900_000
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 
 
 def writes(seconds: int, **keys: float) -> Iterator[TraceRow]:

@@ -7,7 +7,6 @@ finite, and all that can be reached are looked at.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,8 +20,8 @@ from shardkit.sharding.leases import KnownMap, Lease, LeaseEndedError
 from shardkit.sharding.shard_map import ShardMapState
 from shardkit.strategies import CalculatedSuffix, Unsharded
 from shardkit.strategies.resharding import STAGES
+from tests.support.profiles import LONG
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 OLD, NEW = Unsharded(), CalculatedSuffix("sk", shards=2)
 FOREVER = 1_000.0
 
