@@ -55,7 +55,8 @@ def reshard(call: Call, table: str, verb: str | None, key: str | None, **given: 
             verbs = ", ".join(VERBS)
             raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
         resource = call.dynamodb(max(CONNECTIONS, given["workers"]))
-        done = _run(verb, key, (resource.Table(table), shown, {**given, "profile": call.aws.profile}))
+        given |= {"profile": call.aws.profile, "shown": call.shown}
+        done = _run(verb, key, (resource.Table(table), shown, given))
     except ERRORS as error:
         begun = "" if shown.begun else "not begun: "
         again = shown.begun and not isinstance(error, ConfigurationError)
@@ -77,11 +78,16 @@ def _run(verb: str | None, key: str | None, given: Given) -> Done:
         raise ConfigurationError("--stage: the table has a shard map, and the stage is in it; omit --stage")
     if key is not None:
         if not has_map:
-            raise ConfigurationError("--key: the table has no shard map, by which one key can grow; create it: start")
+            raise ConfigurationError(
+                "--key: the table has no shard map, by which one key can grow; create it: "
+                "ShardMapAdmin(table).create(strategy)"
+            )
         return mapped.grow(key, options["shards"])
     if verb is None:
         if has_map:
-            raise ConfigurationError("--offline: the table has a shard map, which processes follow; use start")
+            raise ConfigurationError(
+                f"--offline: the table has a shard map, which processes follow; go on with: {mapped.due(admin.read())}"
+            )
         return static.offline()
     if not has_map and verb == "start" and not options["static"]:
         return mapped.create()

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardkit.cli.command import FAILED, STOPPED
 from shardkit.cli.reshard_steps import Done, ReshardSteps
-from shardkit.cli.screen import duration
+from shardkit.cli.screen import CommandProgress, Line, duration
 from shardkit.errors import ConfigurationError, StageError
 from shardkit.migrate.admin import TooEarlyError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
@@ -19,12 +19,19 @@ from shardkit.strategies import Resharding, Strategy
 
 
 class Mapped(ReshardSteps):
-    """The verbs, and the growth of one key; ``sleep`` is for tests."""
+    """The verbs, and the growth of one key; ``sleep`` and ``clock`` are for tests."""
 
-    def __init__(self, admin: ShardMapAdmin, *given: Any, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        admin: ShardMapAdmin,
+        *given: Any,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(*given)
         self._admin = admin
         self._sleep = sleep
+        self._clock = clock
 
     def verbs(self) -> Mapping[str, Callable[[], Done]]:
         finish = self.again("finish --wait")
@@ -32,7 +39,7 @@ class Mapped(ReshardSteps):
             "plan": lambda: self.plan(self._move(), *self._told(self._admin.read()).then),
             "start": self._start,
             "status": lambda: self._told(self._admin.read()),
-            "advance": lambda: self._told(self._step("advance", self._admin.advance)),
+            "advance": self._advance,
             "move": lambda: self.move(self._mapped(), finish, left=self._left()),
             "verify": lambda: self.verify(self._mapped(), finish, left=self._left()),
             "finish": self._finish,
@@ -71,30 +78,36 @@ class Mapped(ReshardSteps):
         return Done(STOPPED, told, (line,), again)
 
     def _mapped(self) -> ShardMap:
-        _ = self._move()  # what was given must agree with the map
         self._check_stage()
+        _ = self._move()  # what was given must agree with the map
         return ShardMap()
 
     def _check_stage(self) -> None:
         state = self._admin.read()
         if state.stage != "move":
-            # Without a move under way, status says what begins one.
-            verb = "advance --wait" if _under_way(state) else "status"
             raise StageError(
                 f"stage: must be 'move', but the shard map of table {self.table.name!r} is at {state.stage!r}; go on "
-                f"with: {self.again(verb)}",
+                f"with: {self.due(state)}",
                 state.stage,
             )
+
+    def due(self, state: ShardMapState) -> str:
+        """Return the command that is due: it goes on with the move that is under way, or begins one."""
+        if under_way := _under_way(state):
+            last = "move" if under_way.moves else "finish --wait"
+            return self.again(last if state.stage == "move" else "advance --wait")
+        # In a table that never moved, status says what is to be deployed first, and what to give.
+        return self.again("status" if self.new is None and state.new is None else "start --deployed")
 
     def _left(self) -> tuple[str, ...]:
         return (self.again("move"),)
 
     def _move(self) -> Resharding:
-        """Return the move that the map has under way, or the one that was given."""
+        """Return the move that the map has under way, the one that was given, or the one that was aborted."""
         state = self._admin.read()
         under_way = _under_way(state)
         old = under_way.old if under_way else _strategy(state)
-        new = self.new or (under_way and under_way.new)
+        new = self.new or (None if state.stage == "new" else state.new)
         if (self.old or old) != old or (under_way and new != under_way.new):
             moving = f", and moves to {under_way.new!r}" if under_way else ""
             raise ConfigurationError(f"--from, --to: the shard map has {old!r}{moving}; omit them, or give the same")
@@ -104,13 +117,38 @@ class Mapped(ReshardSteps):
 
     def _start(self) -> Done:
         move = self._move()
+        if _under_way(state := self._admin.read()):
+            raise ConfigurationError(
+                f"start: a move is under way, in stage {state.stage!r}; go on with: {self.due(state)}"
+            )
         self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
         self.check(move)
         return self._told(self._step("start --deployed", lambda: self._admin.start(move.new)))
 
+    def _advance(self) -> Done:
+        if _under_way(state := self._admin.read()) is None:
+            raise ConfigurationError(
+                f"advance: no move is under way, the map is at {state.stage!r}; begin one: {self.due(state)}"
+            )
+        return self._told(self._step("advance", self._admin.advance))
+
     def _wait(self) -> None:
-        if self.given["wait"]:
-            self._sleep(self._admin.wait())
+        console = self.given["shown"]
+        seconds = self._admin.wait() if self.given["wait"] else 0.0
+        if not seconds:
+            return
+        until = time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+        what = f"waiting until {until}: processes leave {self._admin.read().before!r}"
+        each = 1.0 if console is not None and console.is_terminal else 60.0
+
+        def line(_: None, passed: float) -> Line:
+            return Line(passed, what, f", {duration(seconds - passed)} left")
+
+        with CommandProgress(console, line, seconds, self._clock) as shown:
+            shown.restart(seconds)
+            while (left := seconds - shown.seconds) > 0:
+                shown.update(None)
+                self._sleep(min(left, each))
 
     def _step(self, verb: str, step: Callable[[], ShardMapState]) -> ShardMapState:
         self._wait()
@@ -120,8 +158,8 @@ class Mapped(ReshardSteps):
             raise StageError(f"{error}, or let it wait: {self.again(f'{verb} --wait')}", error.stage) from error
 
     def _finish(self) -> Done:
-        moves = self._move().moves
         self._check_stage()
+        moves = self._move().moves
         self._wait()
         if seconds := self._admin.wait():
             # A process that is still in "switch" could leave a stub behind the verification.
@@ -157,8 +195,10 @@ class Mapped(ReshardSteps):
         then: tuple[str, ...]
         wait = f"wait {duration(seconds)}, until every process has followed, or let --wait do so" if seconds else ""
         waits = " --wait" if seconds else ""
-        if state.new is None:
-            begin = self.again("start --deployed")
+        begin = self.again("start --deployed")
+        if aborted := _aborted(state):
+            then = (f"to begin it anew: {begin}",)
+        elif state.new is None:
             then = ("deploy to every process, if not done: ShardMap()", f"to move: {begin}")
             if self.new is None:
                 then = (*then, "with --to, or --by and --shards: the strategy to move to")
@@ -177,13 +217,21 @@ class Mapped(ReshardSteps):
             "wait": seconds,
         }
         moving = f"{under_way.old!r} to {under_way.new!r}" if under_way else repr(_strategy(state))
-        return Done(0, told, (f"stage {state.stage!r} by the shard map: {moving}",), then)
+        lines = [f"stage {state.stage!r} by the shard map: {moving}"]
+        if aborted:
+            lines.append(f"the move to {aborted!r} was aborted: no item is at a new place")
+        return Done(0, told, tuple(lines), then)
 
 
 def _under_way(state: ShardMapState) -> Resharding | None:
     if state.new is None or state.stage in {"old", "new"}:
         return None
     return Resharding(state.old, state.new, stage=state.stage)
+
+
+def _aborted(state: ShardMapState) -> Strategy | None:
+    """Return where the move went that went back to the first stage."""
+    return state.new if state.stage == "old" else None
 
 
 def _strategy(state: ShardMapState) -> Strategy:

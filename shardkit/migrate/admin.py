@@ -126,7 +126,7 @@ class ShardMapAdmin:
             time.sleep(admin.wait())
 
         Returns:
-            0 to 631 seconds; 0 if there was no move yet.
+            0 to 631 seconds; 0 in ``"old"``.
 
         Raises:
             ConfigurationError: As :meth:`read`.
@@ -134,7 +134,7 @@ class ShardMapAdmin:
         Cost: 1 read unit. IAM: ``dynamodb:GetItem``.
         """
         state, now = self._read()
-        if state.new is None:
+        if state.new is None or state.stage == "old":
             return 0.0
         # From the end of a move, the next step is the start of another.
         to = replace(state, stage="guard", old=state.new) if state.stage == "new" else state.advanced()
@@ -170,8 +170,9 @@ class ShardMapAdmin:
             The map.
 
         Raises:
-            StageError: It is too early (the message says how many seconds), the map was changed meanwhile, or the stage
-                is ``"move"``: :meth:`finish` ends it.
+            StageError: It is too early (the message says how many seconds), the map was changed meanwhile, no move is
+                under way (:meth:`start` begins one, also after :meth:`back`), or the stage is ``"move"``:
+                :meth:`finish` ends it.
 
         Cost: as the class.
         """

@@ -133,10 +133,8 @@ class ShardMapState:
 
     def advanced(self) -> ShardMapState:
         """Return the map one stage further."""
-        if self.new is None or self.stage == "new":
-            raise StageError(f"stage: no move is under way, the map is at {self.stage!r}; start one", self.stage)
-        if self.stage == "old":
-            return self.started(self.new)
+        if self.stage in {"old", "new"}:
+            raise StageError(f"stage: no move is under way, the map is at {self.stage!r}; call start(new)", self.stage)
         return self._changed(STAGES[STAGES.index(self.stage) + 1])
 
     def returned(self) -> ShardMapState:

@@ -325,7 +325,7 @@ def moment(table: Table, monkeypatch: pytest.MonkeyPatch) -> Moment:
     """The clock of the map. To wait takes no time."""
     moment = Moment()
     monkeypatch.setattr(COMMAND, "ShardMapAdmin", moment.admin)
-    monkeypatch.setattr(COMMAND, "Mapped", partial(COMMAND.Mapped, sleep=moment.wait))
+    monkeypatch.setattr(COMMAND, "Mapped", partial(COMMAND.Mapped, sleep=moment.wait, clock=lambda: moment.now))
     return moment
 
 
@@ -373,6 +373,17 @@ def test_too_early(moment: Moment) -> None:
     assert lines("advance")[0].startswith("stage 'switch'")
 
 
+def test_what_it_waits_for_is_said(moment: Moment) -> None:
+    """At once, and then each minute."""
+    lines(*TO, "start")
+    lines(*TO, "start", "--deployed")
+    moment.wait(500)
+    result = click_testing.CliRunner().invoke(COMMAND.reshard, ["Orders", "advance", "--wait", *PACE])
+    assert result.stdout.startswith("stage 'switch'"), result.output
+    said = re.findall(r"^waiting until \d\d:\d\d:\d\d: processes leave 'old', (.+) left$", result.stderr, re.MULTILINE)
+    assert said == ["2:11 min", "1:11 min", "11.0 s"]
+
+
 def test_what_the_map_refuses(moment: Moment) -> None:
     lines(*TO, "start")
     moment.wait(700)
@@ -382,7 +393,9 @@ def test_what_the_map_refuses(moment: Moment) -> None:
     assert "--from, --to: the shard map has Unsharded()" in run(*wrong, "start", "--deployed", code=2).stderr
     lines(*TO, "start", "--deployed")
     assert "--from, --to: the shard map has Unsharded(), and moves to" in run("plan", *TO[:5], "9", code=2).stderr
-    assert "--offline: the table has a shard map" in run(*TO, "--offline", "--stopped", code=2).stderr
+    for given in (("--offline", "--stopped"), ("start", "--deployed")):
+        refused = run(*TO, *given, code=2).stderr
+        assert next_command([refused]) == [*TO, "advance", "--wait"], refused
     for verb in ("move", "verify", "finish"):
         refused = run(verb, code=3).stderr
         assert "stage: must be 'move', but the shard map of table 'Orders' is at 'guard'" in refused
@@ -392,9 +405,15 @@ def test_what_the_map_refuses(moment: Moment) -> None:
 def test_it_goes_back_by_the_map(moment: Moment) -> None:
     lines(*TO, "start")
     lines(*TO, "start", "--deployed", "--wait")
-    assert lines("abort")[:2] == ["from 'guard' back to 'old'", "stage 'old' by the shard map: Unsharded()"]
-    moment.wait(700)
-    lines(*TO, "start", "--deployed", "--wait")
+    shown = lines("abort")
+    assert shown[:2] == ["from 'guard' back to 'old'", "stage 'old' by the shard map: Unsharded()"]
+    assert shown[2].startswith(f"the move to {ADOPT[1]!r} was aborted")
+    assert lines("status") == shown[1:]
+    refused = run("advance", code=2).stderr
+    assert "advance: no move is under way" in refused
+    assert "must be 'move'" in run("move", code=3).stderr
+    assert next_command([refused]) == next_command(shown) == ["start", "--deployed"]
+    assert lines("start", "--deployed")[0].startswith("stage 'guard'")
     lines("advance", "--wait")
     shown = lines("abort", "--wait")
     assert shown[0] == "from 'switch' back to 'guard'"

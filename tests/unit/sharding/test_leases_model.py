@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -90,7 +90,7 @@ def a_map(stage: Any, before: Any, reached: Any, since: int | None) -> ShardMapS
 def changes(stage: str, before: str, reached: str, since: int | None, rules: Rules) -> list[tuple[str, str]]:
     """Return the changes that the package allows now: the new stage, and the furthest one reached."""
     state, found = a_map(stage, before, reached, since), list[tuple[str, str]]()
-    for change in (state.advanced, state.returned):
+    for change in (partial(state.started, NEW) if stage == "old" else state.advanced, state.returned):
         try:
             to = change()
         except StageError:
