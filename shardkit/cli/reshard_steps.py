@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
 from shardkit.migrate.between import described
 from shardkit.migrate.migrating import plan_return
-from shardkit.migrate.move_plan import MovePlan, Units
+from shardkit.migrate.move_plan import MovePlan, Units, refused_indexes
 from shardkit.migrate.mover import MoveReport
 from shardkit.runtime.transports import default_transport
 from shardkit.strategies import Resharding, Strategy, Unsharded
@@ -146,7 +146,7 @@ class ReshardSteps:
         description = self.table.meta.client.describe_table(TableName=self.table.name)["Table"]
         sharding = described(self.table.name, move, description, stage="move")
         if sharding.hiding_marks:
-            raise ConfigurationError(_refused(sorted(sharding.hiding_marks)))
+            raise ConfigurationError(refused_indexes(sorted(sharding.hiding_marks)))
 
     def options(self, *names: str) -> Any:
         more = {"write_units": rate_of(self.given["write_units"]), "journal": self.given["journal"]}
@@ -159,7 +159,7 @@ class ReshardSteps:
         return Done(
             FAILED if remedies else 0,
             asdict(found),
-            tuple(_planned(found)),
+            tuple(str(found).splitlines()),
             remedies or then,
             grid=lambda console: _costs(console, found),
         )
@@ -181,41 +181,6 @@ class ReshardSteps:
 
 def _form(strategy: Strategy) -> str:
     return "unsharded" if isinstance(strategy, Unsharded) else json.dumps(strategy.to_dict())
-
-
-def _planned(found: MovePlan) -> Iterator[str]:
-    yield f"{found.read:,} items read: {found.moving:,} would move, {found.home:,} are at their place already"
-    if found.stubs:
-        yield f"{found.stubs:,} stubs would be deleted"
-    taken = "" if found.expected_seconds is None else f"; at the given rates {duration(found.expected_seconds)}"
-    indexes = "".join(f", {units:,.0f} of index {name}" for name, units in sorted(found.index_units.items()))
-    yield f"{found.table_units:,.0f} write units of the table{indexes}{taken}"
-    if found.failed:
-        yield f"{found.failed:,} cannot move: {found.ambiguous:,} ambiguous keys, {found.too_large:,} too large"
-    if found.refused_indexes:
-        yield _refused(found.refused_indexes)
-    yield from _grouped("cannot move", found.failures)
-
-
-def _grouped(what: str, failures: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Say each reason once, with the keys of its items."""
-    keys: dict[str, list[str]] = {}
-    for key, reason in failures:
-        keys.setdefault(reason, []).append(key)
-    for reason, having in keys.items():
-        if len(having) == 1:
-            yield f"{what}: {having[0]}: {reason}"
-            continue
-        yield f"{what}: {reason}"
-        yield from (f"  {key}" for key in having)
-
-
-def _refused(indexes: Sequence[str]) -> str:
-    return (
-        f"index {', '.join(indexes)}: not readable from stage 'guard' to 'move', because it has key attributes of the "
-        "table alone, so moved items cannot be told from what they leave behind; let services read an index that "
-        "projects ALL attributes instead, and delete this one (or use a new table, if it is a local index)"
-    )
 
 
 def _remedies(found: MovePlan, new: Strategy) -> Iterator[str]:
@@ -253,15 +218,7 @@ def _shown(units: Units) -> str:
 
 
 def _moved(report: MoveReport, then: tuple[str, ...], left: tuple[str, ...]) -> Done:
-    lines = []
     if report.left:
         then = ("mend what failed", *left) if report.failures else left
-    if report.read:
-        more = {"stubs deleted": report.stubs, "in conflict": report.conflicts, "failed": report.failed}
-        told = "".join(f", {number:,} {what}" for what, number in more.items() if number)
-        lines.append(f"{report.read:,} items read: {report.moved:,} moved{told}")
-    lines += _grouped("failed", report.failures)
-    found = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
-    lines.append(f"{report.verified:,} items verified: {found}")
-    lines.append(consumed(report))
-    return Done(FAILED if report.left else 0, asdict(report), tuple(lines), then)
+    lines = (*str(report).splitlines(), consumed(report))
+    return Done(FAILED if report.left else 0, asdict(report), lines, then)

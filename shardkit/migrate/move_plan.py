@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from math import ceil
 from typing import Any, NamedTuple, Unpack
 
 from shardkit.bulk.pacing import WriteRate
@@ -17,7 +19,7 @@ from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
 from shardkit.migrate.items import old_home
 from shardkit.migrate.marks import COPY_MARKED, MARK, Homes, Moving, is_frozen
-from shardkit.migrate.mover import Location, key_in, location_of
+from shardkit.migrate.mover import Location, grouped, key_in, location_of
 from shardkit.migrate.sending import Sending
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks
 from shardkit.sharding.parameters import FanOutOptions
@@ -110,6 +112,31 @@ class MovePlan(PassReport):
     expected_seconds: float | None = None
     costs: tuple[StageCosts, ...] = ()
     refused_indexes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.read:,} items read: {self.moving:,} would move, {self.home:,} are at their place already"
+        if self.stubs:
+            yield f"{self.stubs:,} stubs would be deleted"
+        takes = timedelta(seconds=ceil(self.expected_seconds or 0))
+        taken = "" if self.expected_seconds is None else f"; at the given rates {takes} (h:mm:ss)"
+        indexes = "".join(f", {units:,.0f} of index {name}" for name, units in sorted(self.index_units.items()))
+        yield f"{self.table_units:,.0f} write units of the table{indexes}{taken}"
+        if self.failed:
+            yield f"{self.failed:,} cannot move: {self.ambiguous:,} ambiguous keys, {self.too_large:,} too large"
+        if self.refused_indexes:
+            yield refused_indexes(self.refused_indexes)
+        yield from grouped("cannot move", self.failures)
+
+
+def refused_indexes(names: Sequence[str]) -> str:
+    return (
+        f"index {', '.join(names)}: not readable from stage 'guard' to 'move', because it has key attributes of the "
+        "table alone, so moved items cannot be told from what they leave behind; let services read an index that "
+        "projects ALL attributes instead, and delete this one (or use a new table, if it is a local index)"
+    )
 
 
 def has_stream(description: Mapping[str, Any]) -> bool:

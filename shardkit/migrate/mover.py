@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Unpack
@@ -53,6 +53,19 @@ def key_in(moving: Moving, stored: WireItem) -> WireItem:
     return {name: stored[name] for name in moving.key_names}
 
 
+def grouped(what: str, failures: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say each reason once, with the keys of its items."""
+    keys: dict[str, list[str]] = {}
+    for key, reason in failures:
+        keys.setdefault(reason, []).append(key)
+    for reason, having in keys.items():
+        if len(having) == 1:
+            yield f"{what}: {having[0]}: {reason}"
+            continue
+        yield f"{what}: {reason}"
+        yield from (f"  {key}" for key in having)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MoveReport(PassReport):
     """What a move did and found.
@@ -80,6 +93,18 @@ class MoveReport(PassReport):
     moved: int = 0
     stubs: int = 0
     conflicts: int = 0
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if self.read:
+            more = {"stubs deleted": self.stubs, "in conflict": self.conflicts, "failed": self.failed}
+            told = "".join(f", {number:,} {what}" for what, number in more.items() if number)
+            yield f"{self.read:,} items read: {self.moved:,} moved{told}"
+        yield from grouped("failed", self.failures)
+        found = f"{self.left:,} are not at their new places" if self.left else "all are at their new places"
+        yield f"{self.verified:,} items verified: {found}"
 
 
 class Mover(TablePass[MoveReport]):

@@ -56,11 +56,16 @@ def test_plan_move_verify(table: Table) -> None:
         plan = migrate.plan(first)
     assert set(sent.operations) == {"DescribeTable", "Scan"}
     assert (plan.read, plan.moving, plan.home, plan.failed, plan.table_units) == (7, 7, 0, 0, 42.0)
+    assert str(plan).splitlines() == [
+        "7 items read: 7 would move, 0 are at their place already",
+        "42 write units of the table; at the given rates 0:00:01 (h:mm:ss)",
+    ]
     moving = sharded(table, resharding("move"))
     assert (migrate.verify(moving).left, migrate.verify(moving).complete) == (7, False)
     told: list[migrate.MoveReport] = []
     report = migrate.move(moving, progress=told.append)
     assert (report.complete, report.moved, report.verified, report.left) == (True, 7, 7, 0)
+    assert str(report).splitlines()[-1] == "7 items verified: all are at their new places"
     assert report.read >= 7  # with copies that were made before their page was read
     assert told[-1].verified == 7
     assert migrate.verify(moving).complete
