@@ -329,6 +329,12 @@ def test_fan_out_read_main(capsys: pytest.CaptureFixture[str]) -> None:
     assert fan_out_read.main([*arguments, f"/orders/{DAY}?limit=0"]) == 1
 
 
+def test_fan_out_read_of_a_table_with_other_keys(resource: DynamoDBServiceResource) -> None:
+    events = ShardedTable(make_table(resource, ("Tenant", "S"), ("Id", "S")), CalculatedSuffix("Id", shards=4))
+    events.put_item(Item={"Tenant": "t0", "Id": "A", "Total": 3})
+    assert fan_out_read.Orders(events).answer("/orders/t0/total")[1] == {"orders": 1, "total": 3}
+
+
 def test_what_the_service_reads_is_what_a_query_reads(orders: ShardedTable) -> None:
     service = fan_out_read.Orders(orders)
     _, body, _ = service.answer(f"/orders/{DAY}?limit=500")
