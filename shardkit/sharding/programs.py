@@ -56,6 +56,7 @@ class Programs:
             raise ConfigurationError(
                 f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded(), "
                 f"Resharding(…) or ShardMap(), got {brief(strategy)}"
+                + ("; give Strategy.from_dict(…)" if isinstance(strategy, Mapping) else "")
             )
         if indexes is not None and not isinstance(indexes, Mapping):
             raise ConfigurationError(

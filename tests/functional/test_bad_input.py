@@ -78,6 +78,11 @@ def test_shards_that_are_no_number_of_shards(shards: Any) -> None:
         RandomSuffix(shards)
 
 
+def test_a_strategy_as_its_text_form(table: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"strategy: must be .*; give Strategy\.from_dict\(…\)$"):
+        ShardedTable(table, RandomSuffix(5).to_dict())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("strategy", [CalculatedSuffix("pk", 5), RandomSuffix(5)])
 def test_a_number_cannot_carry_a_suffix(resource: DynamoDBServiceResource, strategy: Strategy) -> None:
     """An N partition key is refused as soon as the schema is known, with the way round it; Unsharded takes it."""
