@@ -107,6 +107,9 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
         show_judged(console, items, one)
 
 
+_CLOSE = 0.9  # of what makes a key hot
+
+
 def show_judged(console: Console, items: int, one: Judged) -> None:
     line = partial(tell, console)
     found, verdict = one.found, one.verdict
@@ -125,7 +128,10 @@ def show_judged(console: Console, items: int, one: Judged) -> None:
     )
     hottest = "the hottest key at any one time" if found.times else "the hottest key"
     for units, heat in one.heats:
-        free = f", and {HEADROOM:.0%} of it is to stay free" if 1 - HEADROOM < heat.units / heat.limit <= 1 else ""
+        used, most = heat.units / heat.limit, 1 - HEADROOM
+        free = f", and {HEADROOM:.0%} of it is to stay free" if _CLOSE * most < used <= 1 else ""
+        if free and used <= most:
+            free += f": close to the limit, because a key is hot that needs more than {heat.limit * most:,.0f}"
         line(
             f"  {hottest} takes {heat.units:,.0f} {units} a second ({percent(heat.share)}); "
             f"one partition serves {heat.limit:,}{free}"

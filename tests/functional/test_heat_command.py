@@ -111,6 +111,10 @@ def test_a_hot_tenant_gets_shards_alone() -> None:
     assert cheap < dear
     assert lines[dear].startswith("  for all keys, only if many will be hot or you cannot list them: 8 shards (needed)")
     assert any(line.endswith("one partition serves 1,000, and 20% of it is to stay free") for line in lines)
+    said = "takes 789 write units a second (50%); one partition serves 1,000, and 20% of it is to stay free: close to "
+    close = invoke(*arguments[:3], "--write-units", "1578").stdout
+    assert f"{said}the limit, because a key is hot that needs more than 800\n" in close
+    assert "to stay free" not in invoke(*arguments[:3], "--write-units", "1400").stdout
 
 
 def test_the_key_of_an_index(orders: list[dict[str, Any]]) -> None:
