@@ -7,6 +7,7 @@ partitions, or by a meter.
 from __future__ import annotations
 
 import os
+import textwrap
 import time
 import uuid
 from collections import Counter
@@ -194,19 +195,21 @@ def compare(source: Sequence[Item], items: Sequence[Mapping[str, Any]], read_uni
 # -- show ------------------------------------------------------------------------------------------------------------
 
 _FRAME_SECONDS = 0.1
-_LEAST_WIDTH = 60
+_LEAST_WIDTH, _WIDTH = 60, 80
 
 
 def introduce(console: Console, sides: Sequence[Side], rows: int, endpoint_url: str | None) -> None:
     partitions = sides[0].simulated.partitions
-    console.print(
+    text = (
         f"{rows:,} flights that left New York in January 2013 are loaded into two new on-demand tables. The partition "
         f"key is the month, so all have the same key. Each table has {len(partitions)} partitions, and each partition "
         f"serves {partitions.serves['write']:,.0f} write units a second. Each load sends at most {RATE:,}.\n\n"
         f"{endpoint_url or 'moto, in this process,'} stores the items. A model of DynamoDB's partitions in front of it "
-        "throttles, in virtual time: requests take no time, and a partition begins with one second's units.\n",
-        markup=False,
+        "throttles, in virtual time: requests take no time, and a partition begins with one second's units."
     )
+    for part in text.split("\n\n"):
+        lines = textwrap.wrap(part, min(_WIDTH, console.width), break_long_words=False, break_on_hyphens=False)
+        say(console, "\n".join([*lines, ""]))
 
 
 def show_loads(console: Console, sides: Sequence[Side]) -> None:
@@ -226,7 +229,7 @@ def show_loads(console: Console, sides: Sequence[Side]) -> None:
 
 
 def _progress(one: Side) -> str:
-    return f"{one.report.written:,} written, {one.report.throttles:,} requests throttled"
+    return f"{one.report.written:,} written, {one.report.throttles:,} throttled"
 
 
 def picture(console: Console, sides: Sequence[Side]) -> Grid:
@@ -350,5 +353,5 @@ def demo(call: Call, shards: int, rows: int) -> Outcome:
     if not same:
         say(console, "What was read is not what was written. Please report this as a bug of shardkit.", "bold red")
     else:
-        say(console, "Next: how many shards does your key need, to rely on this? shardkit plan shards --help")
+        say(console, "Next: how many shards does your key need? shardkit plan shards --help")
     return Outcome(dict, lambda _: None, 0 if same else FAILED)

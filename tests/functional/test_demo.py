@@ -63,6 +63,7 @@ def test_in_moto_without_credentials_sharding_cures_the_throttles() -> None:
     assert figures["equal to the source"] == ("842 of 842", "842 of 842")
     assert len(re.findall(r"^ +[1-4] [·▁▂▃▄▅▆▇█]+$", result.output, re.MULTILINE)) == 8
     assert "\x1b" not in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
 
 
 def test_a_mismatch_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
