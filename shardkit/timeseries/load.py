@@ -15,6 +15,7 @@ from shardkit.bulk.load_machine import WINDOW, Load
 from shardkit.bulk.report import BulkResult, Settled
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Send, Step, Wait
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import PeriodError
 from shardkit.sharding.layout import Sharding
 from shardkit.timeseries.control import is_missing, settled
@@ -149,7 +150,7 @@ class _PeriodLoad(Load):
         self._puts = False
         self._looking: ProgramMachine[bool] | None = None
         self._asked: Send | None = None
-        self.closed_by: PeriodError | None = None
+        self.closed_by: Exception | None = None
 
     def look(self, *, puts: bool) -> None:
         """Look for the table, unless that is under way; it is made if something is put there."""
@@ -177,11 +178,13 @@ class _PeriodLoad(Load):
         if self._looking is not None and self.fatal is None and not self.has_results:
             try:
                 step = self._looking.next(now)
-            except PeriodError as error:
-                self.closed_by = error
-                self._fail(self._unsent(), error)
-            except Exception as error:  # noqa: BLE001 - it would be the same for every period
-                self.stop(error)
+            except Exception as error:  # noqa: BLE001 - it is the reason of items that fail
+                # The account's limit of tables: other periods have theirs.
+                if isinstance(error, PeriodError) or code_of(error) == "LimitExceededException":
+                    self.closed_by = error
+                    self._fail(self._unsent(), error)
+                else:  # it would be the same for every period
+                    self.stop(error)
             else:
                 if not isinstance(step, Done):
                     self._asked = step if isinstance(step, Send) else self._asked

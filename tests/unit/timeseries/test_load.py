@@ -153,6 +153,24 @@ def test_a_table_that_is_being_deleted_fails_its_own_items_only() -> None:
     assert (load.report.written, load.report.failed, load.report.stopped) == (100, 100, 0)
 
 
+def test_a_table_that_the_account_cannot_have_fails_its_own_items_only() -> None:
+    """Also those that come later: the table is asked for once."""
+    load, _ = a_series_load(window=50)
+    refused = client_error("LimitExceededException", "Subscriber limit exceeded: 2,500 tables")
+    asked: list[Send] = []
+
+    class Full(Tables):
+        def answer(self, send: Send, now: float) -> Answer:
+            if send.operation == "CreateTable":
+                asked.append(send)
+                return refused
+            return super().answer(send, now)
+
+    results = drive(load, times(["2016-02", "2016-03"] * 100), Full(["clicks-2016-03"]))
+    assert {result.error for result in results if not result.ok} == {refused}
+    assert (load.report.written, load.report.failed, load.report.stopped, len(asked)) == (100, 100, 0, 1)
+
+
 @pytest.mark.parametrize("limit", [0, 3])
 def test_failures_are_counted_over_all_tables(limit: int) -> None:
     load, _ = a_series_load(max_failures=limit)
