@@ -126,10 +126,10 @@ class Mapped(ReshardSteps):
         return self._told(self._step("start --deployed", lambda: self._admin.start(move.new)))
 
     def _advance(self) -> Done:
-        if _under_way(state := self._admin.read()) is None:
-            raise ConfigurationError(
-                f"advance: no move is under way, the map is at {state.stage!r}; begin one: {self.due(state)}"
-            )
+        state = self._admin.read()
+        if state.stage not in {"guard", "switch"}:
+            why = "no stage is left" if _under_way(state) else "no move is under way"
+            raise ConfigurationError(f"advance: {why}, the map is at {state.stage!r}; go on with: {self.due(state)}")
         return self._told(self._step("advance", self._admin.advance))
 
     def _wait(self) -> None:

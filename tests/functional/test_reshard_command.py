@@ -429,6 +429,7 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     lines(*TO, "start", "--deployed", "--wait")
     lines("advance", "--wait")
     lines("advance", "--wait")
+    assert next_command([run("advance", code=2).stderr]) == ["move"]
     early = run("finish", code=3).stderr
     assert "not every process has followed" in early
     assert next_command([early]) == ["finish", "--wait"]
