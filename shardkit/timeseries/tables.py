@@ -8,6 +8,7 @@ from datetime import datetime
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError, PeriodError, brief
 from shardkit.timeseries.control import created, listed
+from shardkit.timeseries.maintenance import to_create
 from shardkit.timeseries.periods import Period, second_of
 from shardkit.timeseries.settings import Series, Throughput
 
@@ -82,12 +83,6 @@ class SeriesTables:
         """Refuse a period whose table does not exist, unless it may be created."""
         self._check_kept(period)
         series = self.series
-        if series.missing == "error":
-            raise PeriodError(
-                f"{series.at}: the period {period} of {series.name!r} has no table {series.table(period)!r}; run "
-                "maintain(), which creates tables ahead of time, or set missing='create'",
-                period.name,
-            )
         if doubt := series.times.doubt(period):
             raise PeriodError(
                 f"{series.at}: the period {period} of {series.name!r} has no table {series.table(period)!r}, and none "
@@ -100,6 +95,13 @@ class SeriesTables:
                 f"{series.at}: the period {period} of {series.name!r} is in the future, and no table later than "
                 f"{series.table(series.calendar.at(newest))!r} is created; check the item's time and this machine's "
                 "clock",
+                period.name,
+            )
+        if series.missing == "error":
+            due = period in to_create(series, self.clock())
+            raise PeriodError(
+                f"{series.at}: the period {period} of {series.name!r} has no table {series.table(period)!r}; "
+                f"{'run maintain(), which creates it, or ' * due}set missing='create'",
                 period.name,
             )
 

@@ -546,6 +546,24 @@ def test_missing_tables(resource: DynamoDBServiceResource) -> None:
         creating.put_item(Item=click("2016-06-01T00:00:00Z"))
 
 
+@pytest.mark.parametrize("month", ["2016-01", "2016-03", "2016-04", "2016-05", "2016-06", "2026-01"])
+@pytest.mark.parametrize("now", [NOW, datetime(2016, 4, 30, 12, tzinfo=UTC)])
+def test_the_error_names_just_what_makes_the_table(
+    resource: DynamoDBServiceResource, now: datetime, month: str
+) -> None:
+    item = click(f"{month}-01T00:00:00Z")
+
+    def works(series: TimeSeries) -> bool:
+        return bulk_load(series, [item], on_error="collect").written == 1
+
+    series, creating = (a_series(resource, missing=missing, clock=lambda: now) for missing in ("error", "create"))
+    with pytest.raises(PeriodError) as caught:
+        series.put_item(Item=item)
+    assert ("missing='create'" in str(caught.value)) is works(creating)
+    series.maintain()
+    assert ("maintain()" in str(caught.value)) is works(series)
+
+
 def test_tables_of_others_are_seen_after_a_minute(resource: DynamoDBServiceResource) -> None:
     now = [NOW]
     series = a_series(resource, clock=lambda: now[0])
