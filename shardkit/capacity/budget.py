@@ -55,7 +55,8 @@ class CapacityBudget:
             :class:`SharedBudget`, whose rate several processes share.
         read_units: read units a second, or a SharedBudget; None: no limit on reads.
         burst: seconds whose unused units are kept, 0 or more (DynamoDB itself keeps 300). A SharedBudget has its own.
-        mode: ``"wait"`` makes a call wait for its turn; ``"raise"`` refuses it.
+        mode: ``"wait"`` makes a call wait for its turn; ``"raise"`` refuses it, and starts with the units of ``burst``
+            saved.
         timeout: the most seconds that a call waits; if its turn is later, it is refused as soon as that is known.
         clock: returns the time in seconds; for tests.
         sleep: waits for so many seconds; for tests.
@@ -92,8 +93,9 @@ class CapacityBudget:
         given: dict[Kind, Any] = {"read": read_units, "write": write_units}
         burst = check_number("burst", burst, "seconds")
         timeout = check_number("timeout", timeout, "seconds")
-        now = clock()
-        found = {side: _pace(side, units, burst, now) for side, units in given.items() if units is not None}
+        # So that what does not wait finds the burst saved, as after a pause: a first fan-out would be refused.
+        began = clock() - (burst if mode == "raise" else 0.0)
+        found = {side: _pace(side, units, burst, began) for side, units in given.items() if units is not None}
         if not found:
             raise ConfigurationError("read_units, write_units: both are missing; give one of them, or both")
         paces = Paces(

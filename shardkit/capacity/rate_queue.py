@@ -142,7 +142,7 @@ class Turn:
         debt = pace.debt(now)
         waits, more = f"it waits {self._timeout:g} at most", "a longer timeout="
         if not self._timeout:
-            waits, more = "it does not wait", 'mode="wait" and a timeout='
+            waits, more = "it does not wait", 'a larger burst=, or mode="wait" and a timeout='
         rate = pace.rate
         state = (
             f"the budget of {rate:g} {pace.side} units a second owes {debt:.1f} units and has {pace.waiting} other "

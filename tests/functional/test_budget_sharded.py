@@ -9,7 +9,16 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from shardkit import BulkLoadError, CalculatedSuffix, CapacityBudget, CapacityBudgetError, ShardedTable, bulk_load
+from shardkit import (
+    BulkLoadError,
+    CalculatedSuffix,
+    CapacityBudget,
+    CapacityBudgetError,
+    CapacityMeter,
+    ShardedTable,
+    ShardQueryError,
+    bulk_load,
+)
 from tests.support.fakes import Clock
 from tests.support.tables import make_table
 
@@ -57,6 +66,18 @@ def test_a_fan_out_that_is_refused_says_so(orders: ShardedTable) -> None:
         orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))
     errors = getattr(raised.value, "errors", {None: raised.value})
     assert all(isinstance(one, CapacityBudgetError) for one in errors.values())
+
+
+def test_a_first_fan_out_finds_the_burst_saved(orders: ShardedTable) -> None:
+    """A budget that raises starts as after a pause, not with nothing; and the bound holds: the clock stands still."""
+    strict = CapacityBudget(read_units=5, burst=2, mode="raise", clock=lambda: 0.0)
+    meter = CapacityMeter()
+    with meter.attach(orders), meter.scope("all") as used, strict.attach(orders):
+        orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))
+        with pytest.raises((CapacityBudgetError, ShardQueryError), match="was not sent"):
+            while True:
+                orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))
+    assert 5 * 2 <= used.read_units <= 5 * 2 + 5  # moto reports a unit for each shard
 
 
 def test_a_bulk_load_is_held_and_ends(orders: ShardedTable) -> None:
