@@ -22,6 +22,10 @@ from shardkit.strategies import Strategy, Unsharded
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
+_ONE_ITEM = (
+    "without a sort key, each key has one item, and suffixes spread nothing: use Unsharded(), and for one hot item a "
+    "ShardedCounter or a CachedTable"
+)
 
 
 def _of_wire_form(content: Any) -> str:
@@ -98,12 +102,18 @@ class Sharding(Spread):
         if ordered_by is not None and keys.sort != (ordered_by,):
             raise ConfigurationError(
                 f"by: must be the sort key of table {table!r} ({', '.join(keys.sort) or 'it has none'}), got "
-                f"{ordered_by!r}; ranges of another attribute do not keep the order; use CalculatedSuffix"
+                f"{ordered_by!r}; "
+                + (
+                    "ranges of another attribute do not keep the order; use CalculatedSuffix"
+                    if keys.sort
+                    else _ONE_ITEM
+                )
             )
         if ordered_by is None and set(strategy.by_attributes or ()) == {keys.partition_key} and strategy.shards != 1:
             raise ConfigurationError(
                 f"by: {keys.partition_key!r} is the partition key of table {table!r}, so all items of a key would have "
-                "the same shard; use another attribute (the sort key), or RandomSuffix"
+                "the same shard; "
+                + ("use another attribute (the sort key), or RandomSuffix" if keys.sort else _ONE_ITEM)
             )
         if strategy.attribute is not None or strategy.source is not None:
             raise ConfigurationError(

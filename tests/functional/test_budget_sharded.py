@@ -75,8 +75,7 @@ def test_a_first_fan_out_finds_the_burst_saved(orders: ShardedTable) -> None:
     with meter.attach(orders), meter.scope("all") as used, strict.attach(orders):
         orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))
         with pytest.raises((CapacityBudgetError, ShardQueryError), match="was not sent"):
-            while True:
-                orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))
+            [orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01")) for _ in range(9)]
     assert 5 * 2 <= used.read_units <= 5 * 2 + 5  # moto reports a unit for each shard
 
 

@@ -11,7 +11,15 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from moto import mock_aws
 
-from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, bulk_load
+from shardkit import (
+    CalculatedSuffix,
+    CapacityMeter,
+    ConfigurationError,
+    RandomSuffix,
+    RangeSuffix,
+    ShardedTable,
+    bulk_load,
+)
 from shardkit.errors import ShardkitError
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
 
@@ -59,6 +67,16 @@ def test_messages(orders: ShardedTable, call: Callable[[Any], Any], said: str) -
     with pytest.raises(ShardkitError) as caught:
         call(orders)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("strategy", [CalculatedSuffix("Id", shards=8), RangeSuffix("Id", boundaries=["m"])])
+def test_a_table_without_a_sort_key_needs_no_shards(orders: ShardedTable, strategy: Any) -> None:
+    schema = {"KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}]}
+    with pytest.raises(
+        ConfigurationError, match=r"one item, .* use Unsharded\(\), .* ShardedCounter or a Cached"
+    ) as caught:
+        ShardedTable(orders.table, strategy, key_schema=schema).get_item(Key={"Id": "a"})
+    assert "RandomSuffix" not in str(caught.value)
 
 
 def cursor(orders: ShardedTable) -> Any:
