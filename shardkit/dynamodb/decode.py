@@ -65,6 +65,15 @@ def refuse_unreadable(item: Mapping[str, WireValue]) -> None:
             raise _unreadable(f"attribute {name!r}", value, error) from error
 
 
+def as_given(value: WireValue) -> str:
+    """Return a wire value's text for a message, as Python has it: ``5`` for ``{"N": "5"}``."""
+    try:
+        read = from_wire(value)
+    except (ArithmeticError, InvalidValueError):
+        return brief(value)
+    return str(read) if isinstance(read, Decimal) else brief(binary_bytes(value["B"]) if "B" in value else read)
+
+
 def _read(value: WireValue) -> Any:
     (letter,) = value
     return _READERS[letter](value[letter])

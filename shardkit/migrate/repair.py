@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.core.machine import Send
+from shardkit.dynamodb.decode import as_given
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, brief
 from shardkit.sharding.form import WIRE_VALUES
@@ -89,7 +90,7 @@ def repair(sharding: Sharding, index: ShardedIndex, stored: WireItem, draw: Call
         return None
     if held is not None and not index.may_have_stored(held):
         raise InvalidKeyError(
-            f"{index.stored_name}: has a value that is not of index {index.name!r}, {brief(held)}, and is left "
+            f"{index.stored_name}: has a value that is not of index {index.name!r}, {as_given(held)}, and is left "
             "unchanged; only shardkit may write this attribute: check the index and its strategy, or remove the value"
         )
     read = set() if watched is None else {*watched.read, *(watched if watched.whole else ())}

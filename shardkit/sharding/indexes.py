@@ -21,6 +21,7 @@ from typing import Any
 from shardkit.core.checks import did_you_mean
 from shardkit.core.ranges import NAME_CHARACTERS
 from shardkit.dynamodb.body import binary_bytes
+from shardkit.dynamodb.decode import as_given
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, sort_value
 from shardkit.dynamodb.expressions.rewrite import and_condition, refuse_attributes, rewrite_spread
 from shardkit.dynamodb.expressions.update import Action, Setting, actions, add_actions, replace_values
@@ -93,7 +94,7 @@ class ShardedIndex(Spread):
         if len(value) != 1 or not value.get(self.letter):
             raise InvalidKeyError(
                 f"{self.logical_name}: must be a value of type {self.letter}, not empty, because it is the partition "
-                f"key of index {self.name!r}, got {brief(value)}; give such a value, or leave the attribute out"
+                f"key of index {self.name!r}, got {as_given(value)}; give such a value, or leave the attribute out"
             )
         return value
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shardkit.core.checks import most_similar
 from shardkit.dynamodb.body import binary_bytes
+from shardkit.dynamodb.decode import as_given
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem, WireValue
@@ -227,7 +228,7 @@ class Sharding(Spread):
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
             raise InvalidKeyError(
-                f"{name}: got type {letter} ({brief(content)}); this key attribute of table {self.table!r} must be a "
+                f"{name}: got type {letter} ({as_given(value)}); this key attribute of table {self.table!r} must be a "
                 f"{expected}{_of_wire_form(content)}"
             )
         if letter != "N" and not content:

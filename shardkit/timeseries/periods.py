@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import floor
 from typing import Any, Literal, get_args
 
-from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.decode import as_given, from_wire
 from shardkit.dynamodb.expressions.key_condition import SortCondition, SortValue, ends, sort_value
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError, brief
@@ -190,7 +190,7 @@ class Times:
             second = self._of_text(content) if letter == "S" else self._of_number(value)
         if second is None or not _FIRST <= second <= _LAST:
             raise InvalidKeyError(
-                f"{self.at}: must be {_FORMS[self.form]}, got {brief(content)}; convert it, or set time_format="
+                f"{self.at}: must be {_FORMS[self.form]}, got {as_given(value)}; convert it, or set time_format="
                 + ("; is it in milliseconds?" if self.form == "seconds" and second is not None else "")
             )
         return second

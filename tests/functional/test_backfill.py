@@ -347,7 +347,7 @@ def test_wrong_attributes(table: Table) -> None:
     )
     result = invoke("Orders", *TYPED)
     assert result.exit_code == 1
-    assert "ix: has a value that is not of index 'by-source', {'S': 'mine'}, and is left" in result.stdout
+    assert "ix: has a value that is not of index 'by-source', 'mine', and is left" in result.stdout
     assert ix_of(table)["B"] == "mine"
 
 

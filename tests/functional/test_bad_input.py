@@ -110,7 +110,8 @@ def test_the_partition_key_alone_spreads_nothing(resource: DynamoDBServiceResour
     item = {"pk": "A", **({} if sort_key is None else {"sk": "1"})}
     sharded = ShardedTable(table, CalculatedSuffix(by, 5))
     with recording(table.meta.client) as wire:
-        with pytest.raises(ConfigurationError, match=r"^by: 'pk' .*RandomSuffix"):
+        remedy = "or RandomSuffix$" if sort_key else r"use Unsharded\(\), and for one hot item a ShardedCounter or"
+        with pytest.raises(ConfigurationError, match=rf"^by: 'pk' .*{remedy}"):
             sharded.put_item(Item=item)
         with pytest.raises(ConfigurationError, match=r"^by: 'pk' "):
             bulk_load(sharded, [item])

@@ -47,7 +47,12 @@ def orders() -> Iterator[ShardedTable]:
     [
         (lambda it: it.get_item(Key="acme"), "Key: must be a mapping of attribute names"),
         (lambda it: it.put_item(Item="acme"), "Item: must be a mapping of attribute names"),
-        (lambda it: it.get_item(Key={"Date": {"S": "a"}, "OrderId": {"S": "b"}}), "give the plain Python value"),
+        (
+            lambda it: it.get_item(Key={"Date": {"S": "a"}, "OrderId": {"S": "b"}}),
+            "got type M ({'S': 'a'}); this key attribute of table 'Orders' must be a string; this is the wire form: give",
+        ),
+        (lambda it: it.put_item(Item={"Date": 5, "OrderId": "b"}), "got type N (5)"),
+        (lambda it: it.query(KeyConditionExpression=DAY & Key("OrderId").eq({"S": "b"})), "got {'S': 'b'}; give text"),
         (
             lambda it: it.put_item(Item={"Date": "a", "OrderId": datetime.now(UTC)}),
             "no type for datetime (give its",
@@ -69,14 +74,13 @@ def test_messages(orders: ShardedTable, call: Callable[[Any], Any], said: str) -
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("strategy", [CalculatedSuffix("Id", shards=8), RangeSuffix("Id", boundaries=["m"])])
-def test_a_table_without_a_sort_key_needs_no_shards(orders: ShardedTable, strategy: Any) -> None:
+def test_ranges_of_a_table_without_a_sort_key(orders: ShardedTable) -> None:
+    """The advice is not another strategy."""
     schema = {"KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}]}
     with pytest.raises(
-        ConfigurationError, match=r"one item, .* use Unsharded\(\), .* ShardedCounter or a Cached"
-    ) as caught:
-        ShardedTable(orders.table, strategy, key_schema=schema).get_item(Key={"Id": "a"})
-    assert "RandomSuffix" not in str(caught.value)
+        ConfigurationError, match=r"it has none.* use Unsharded\(\), .* ShardedCounter or a CachedTable$"
+    ):
+        ShardedTable(orders.table, RangeSuffix("Id", ["m"]), key_schema=schema)
 
 
 def cursor(orders: ShardedTable) -> Any:

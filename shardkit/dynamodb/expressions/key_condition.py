@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypeAlias
 
 from shardkit.dynamodb.body import binary_bytes, binary_text
+from shardkit.dynamodb.decode import as_given
 from shardkit.dynamodb.expressions.tokens import (
     Part,
     fresh,
@@ -134,8 +135,8 @@ def sort_value(wire: WireValue) -> SortValue:
         except (InvalidOperation, InvalidValueError):
             pass
     raise UnsupportedExpressionError(
-        f"key: must be a string, a number or binary, got {wire!r}; give "
-        '{"S": "x"}, {"N": "1"} or {"B": base64 text}'
+        f"key: must be a string, a number or binary, got {as_given(wire)}; give text, a number or bytes (to a client "
+        '{"S": "x"}, {"N": "1"} or {"B": b"x"})'
     )
 
 
@@ -164,8 +165,8 @@ def from_position(
     values = [sort_value(value) for value in condition.values]
     if any(type(value) is not type(position) for value in values):
         raise UnsupportedExpressionError(
-            f"key condition: {condition.op} {condition.values!r} and the position {position_wire!r} have different "
-            "types; compare a sort key with values of its own type"
+            f"key condition: {condition.op} {' AND '.join(map(as_given, condition.values))} and the position "
+            f"{as_given(position_wire)} have different types; compare a sort key with values of its own type"
         )
     low, high, low_open, high_open = ends(condition)
     if condition.op == "=" or (condition.op == "BETWEEN" and values[1] < values[0]):  # type: ignore[operator]

@@ -100,7 +100,8 @@ def test_a_week_must_exist(name: str) -> None:
         ("iso", {"S": "2014-02-29T10:00:00Z"}, "with a zone"),
         ("iso", {"S": "2014-07-31T24:00:00Z"}, "with a zone"),  # sorts before its day
         ("iso", {"S": "0001-01-01T00:00:00Z"}, "with a zone"),
-        ("iso", {"N": "1404900000"}, "with a zone"),
+        ("iso", {"N": "1404900000"}, "with a zone.*, got 1404900000;"),
+        ("iso", {"M": {"S": {"S": "2014"}}}, "with a zone.*, got {'S': '2014'};"),
         ("iso", {"S": "2014-07-09T12:00:00+02:00"}, "must be in UTC"),
         ("iso without zone", {"S": "2014-07-09T10:00:00Z"}, "without a zone"),
         ("seconds", {"S": "1404900000"}, "number of seconds"),

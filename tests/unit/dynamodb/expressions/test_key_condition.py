@@ -391,7 +391,7 @@ def test_positions_in_a_prefix() -> None:
 
 
 def test_positions_need_the_types_of_their_condition() -> None:
-    with pytest.raises(UnsupportedExpressionError, match="different types"):
+    with pytest.raises(UnsupportedExpressionError, match="< 1 and the position 'x' have different types"):
         key_condition.from_position(SortCondition("<", n(1)), {"S": "x"}, descending=False, exclusive=False)
     with pytest.raises(UnsupportedExpressionError, match="use BETWEEN"):
         key_condition.from_position(SortCondition("begins_with", n(1)), n(1)[0], descending=False, exclusive=False)
