@@ -17,6 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONFIGURE = ("__init__", "with_options")
 """Methods whose invalid arguments are a ConfigurationError; in all others, they are an UnsupportedParameterError."""
 
+_USUAL = {"query": "KeyConditionExpression=…", "scan": "FilterExpression=…"}
+"""The keyword that is meant where none is required, also of ``query_items`` and ``scan_items``."""
+
 
 def explains_calls(made: C) -> C:
     """Make the constructor and the public methods of a class explain arguments that they do not take.
@@ -111,7 +114,8 @@ def _problem(called: str, parameters: Sequence[Parameter], args: Sequence[Any], 
         give = "" if others else f"; give one of {_listed(names)}" if names else "; give none"
         return f"{listed}: not a parameter of {called}{give}"
     if len(args) > len(by_place):
-        example = next((f"{name}=…" for name in (*missing, *names) if name not in by_place), "…" if others else "")
+        usual = _USUAL.get(called.partition("_")[0], "…") if others else ""
+        example = next((f"{name}=…" for name in (*missing, *names) if name not in by_place), usual)
         return f"{called}: got {brief(args[len(by_place)])} without a keyword; give keywords only: {called}({example})"
     if missing:
         return f"{_listed(missing)}: missing in {called}; give {_listed(f'{one}=…' for one in missing)}"

@@ -30,6 +30,7 @@ from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError, brief
 from shardkit.sharding.spread import Spread, read_by
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy
+from shardkit.strategies.suffixes import in_place_of_strategy
 
 _CONDITIONS = ("ConditionExpression", "Expected")
 _UPDATES = ("UpdateExpression", "AttributeUpdates")
@@ -162,7 +163,7 @@ def sharded_indexes(
         if not isinstance(strategy, RandomSuffix | CalculatedSuffix | RangeSuffix) or strategy.locate:
             raise ConfigurationError(
                 f"{what}: must be RandomSuffix(…), CalculatedSuffix(…) or RangeSuffix(…), without locate=True, got "
-                f"{brief(strategy, 200)}"
+                f"{in_place_of_strategy(strategy)}"
             )
         schema = indexes[name]
         for problem in _problems(strategy, schema, keys, types, suffixed=suffixed):

@@ -23,6 +23,7 @@ from shardkit.sharding.seam import Operations
 from shardkit.sharding.shard_map import ShardMapState, map_key
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies.suffixes import in_place_of_strategy
 
 if TYPE_CHECKING:
     from shardkit.sharding.leases import Held
@@ -55,8 +56,7 @@ class Programs:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
                 f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded(), "
-                f"Resharding(…) or ShardMap(), got {brief(strategy)}"
-                + ("; give Strategy.from_dict(…)" if isinstance(strategy, Mapping) else "")
+                f"Resharding(…) or ShardMap(), got {in_place_of_strategy(strategy)}"
             )
         if indexes is not None and not isinstance(indexes, Mapping):
             raise ConfigurationError(

@@ -18,7 +18,7 @@ from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, StageError, brief
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
-from shardkit.strategies.suffixes import known_type
+from shardkit.strategies.suffixes import in_place_of_strategy, known_type
 
 Clocks = Callable[[], tuple[float, ...]]
 """Returns what one clock or several show, in seconds: time passes as fast as the fastest of them."""
@@ -236,7 +236,8 @@ def created(strategy: Strategy) -> ShardMapState:
     """Return the first map of a table."""
     if not isinstance(strategy, Strategy) or not strategy.settled:
         raise ConfigurationError(
-            f"strategy: must be the strategy of the table's items now, such as Unsharded(), got {brief(strategy)}"
+            f"strategy: must be the strategy of the table's items now, such as Unsharded(), got "
+            f"{in_place_of_strategy(strategy)}"
         )
     return ShardMapState(generation=1, stage="old", old=strategy, new=None, before="old", reached="old", since=None)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, brief
-from shardkit.strategies.suffixes import KeyValue, RandomSuffix, Strategy, known_type
+from shardkit.strategies.suffixes import KeyValue, RandomSuffix, Strategy, in_place_of_strategy, known_type
 
 __all__ = ["Resharding", "Stage"]
 
@@ -59,7 +59,7 @@ class Resharding(Strategy):
             if not isinstance(strategy, Strategy) or not strategy.settled:
                 raise ConfigurationError(
                     f"{name}: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
-                    f"{brief(strategy)}"
+                    f"{in_place_of_strategy(strategy)}"
                 )
             if strategy.attribute is not None or strategy.source is not None:
                 raise ConfigurationError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from inspect import signature
 from typing import Any, TypeAlias, TypeVar
 
 from shardkit.core import ranges
@@ -27,6 +28,7 @@ S = TypeVar("S", bound="Strategy")
 _TYPES: dict[str, type[Strategy]] = {}  # by the class's name; filled below
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"stable_hash": stable_hash, "code_point_product": code_point_product}
 _KEY_FORMS: dict[str, Callable[[Any], Any]] = {"S": str, "B": lambda text: base64.b64decode(text, validate=True)}
+_EXAMPLES = {"by": '"OrderId"', "shards": "8", "boundaries": '["F", "N"]'}
 _BOUNDARY_FORMS: dict[str, Callable[[Any], Any]] = {**_KEY_FORMS, "N": Decimal}
 
 
@@ -772,11 +774,22 @@ class _PerKey(Mapping[Any, Any]):
         return repr(self._values)
 
 
+def in_place_of_strategy(given: Any) -> str:
+    """Return the text of what is not a strategy, for a message; with how to make one of it, if that is known."""
+    if not (isinstance(given, type) and issubclass(given, Strategy)):
+        return brief(given, 200) + ("; give Strategy.from_dict(…)" if isinstance(given, Mapping) else "")
+    needed = [name for name, one in signature(given).parameters.items() if one.default is one.empty]
+    example = ", ".join(f"{name}={_EXAMPLES.get(name, '…')}" for name in needed)
+    return f"the class {given.__name__}; call it: {given.__name__}({example})"
+
+
 def check_shard(name: str, given: Any, shards: Sequence[int | None], key: Any) -> None:
     """Refuse an argument that must be one of a key's shards."""
     if (type(given) is not int and given is not None) or given not in shards:
-        span = "None" if shards[0] is None else f"from {shards[0]} to {shards[-1]}"
-        raise ConfigurationError(f"{name}: must be {span} for key {brief(key)}, got {brief(given)}")
+        span = "None" if shards[0] is None else f"an integer from {shards[0]} to {shards[-1]}"
+        raise ConfigurationError(
+            f"{name}: must be {span} for key {brief(key)}, got {brief(given)}; give, for example, {name}={shards[0]}"
+        )
 
 
 def _carrier(key: Any) -> str | bytes:

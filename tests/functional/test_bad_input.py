@@ -333,9 +333,9 @@ def test_a_parameter_of_another_type(orders: ShardedTable, table: Table, name: s
 def test_a_shard_that_is_no_number(orders: ShardedTable, wrong: Any) -> None:
     """Also where it equals the number of one that was asked before."""
     orders.get_item(Key=KEY, Shard=1)
-    with pytest.raises(ConfigurationError, match=r"^Shard: must be from 1 to 5"):
+    with pytest.raises(ConfigurationError, match=r"^Shard: must be an integer from 1 to 5"):
         orders.get_item(Key=KEY, Shard=wrong)
-    with pytest.raises(ConfigurationError, match=r"^Shard: must be from 1 to 5"):
+    with pytest.raises(ConfigurationError, match=r"^Shard: must be an integer from 1 to 5"):
         orders.query(KeyConditionExpression=DAY, Shard=wrong)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 import pytest
@@ -17,7 +17,9 @@ from shardkit import (
     ConfigurationError,
     RandomSuffix,
     RangeSuffix,
+    Resharding,
     ShardedTable,
+    Unsharded,
     bulk_load,
 )
 from shardkit.errors import ShardkitError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DAY = Key("Date").eq("2014-07-09")
+ITEM = {"Date": "2014-07-09", "OrderId": "A17"}
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def orders() -> Iterator[ShardedTable]:
         (lambda it: it.put_item(Item="acme"), "Item: must be a mapping of attribute names"),
         (
             lambda it: it.get_item(Key={"Date": {"S": "a"}, "OrderId": {"S": "b"}}),
-            "got type M ({'S': 'a'}); this key attribute of table 'Orders' must be a string; this is the wire form: give",
+            "got type M ({'S': 'a'}); this key attribute of table 'Orders' must be a string; this is the wire form: ",
         ),
         (lambda it: it.put_item(Item={"Date": 5, "OrderId": "b"}), "got type N (5)"),
         (lambda it: it.query(KeyConditionExpression=DAY & Key("OrderId").eq({"S": "b"})), "got {'S': 'b'}; give text"),
@@ -59,11 +62,24 @@ def orders() -> Iterator[ShardedTable]:
         ),
         (lambda it: it.query_items(KeyConditionExpression=DAY, maxitems=3), "maxitems (did you mean max_items?): not"),
         (lambda it: it.scan_items(segmens=3), "segmens (did you mean"),
+        (lambda it: it.query(DAY), "without a keyword; give keywords only: query(KeyConditionExpression=…)"),
+        (lambda it: it.query_items(DAY), "give keywords only: query_items(KeyConditionExpression=…)"),
+        (lambda it: it.scan(DAY), "give keywords only: scan(FilterExpression=…)"),
         (lambda it: bulk_load(it, [{"Date": "a"}]), "see error.failed"),
         (lambda it: it.query(KeyConditionExpression=DAY, ExclusiveStartKey=cursor(it)), "number of shards has changed"),
         *(
             (lambda _, shards=shards: RandomSuffix(shards), f"got {shards!r}; give a number, a mapping of key")
             for shards in (0, "8", 8.0, ["acme"])
+        ),
+        (lambda it: it.get_item(Key=ITEM, Shard="1"), "Shard: must be an integer from 1 to 8 for key"),
+        (lambda it: it.query(KeyConditionExpression=DAY, Shard="1"), "got '1'; give, for example, Shard=1"),
+        (
+            lambda it: ShardedTable(it.table, cast("Any", CalculatedSuffix)),
+            'got the class CalculatedSuffix; call it: CalculatedSuffix(by="OrderId", shards=8)',
+        ),
+        (
+            lambda _: Resharding(Unsharded(), cast("Any", RandomSuffix), stage="guard"),
+            "RangeSuffix(…) or Unsharded(), got the class RandomSuffix; call it: RandomSuffix(shards=8)",
         ),
         (lambda _: RandomSuffix({1001: 15}), "shards: {1001: 15} has an invalid key: key: must be text or binary"),
     ],

@@ -111,7 +111,7 @@ class TestOnTheWire:
         everything = orders.query(KeyConditionExpression=DAY, ReturnShards=True)
         pairs = zip(everything["Items"], everything["Shards"], strict=True)
         assert [item for item, shard in pairs if shard == 2] == page["Items"]
-        with pytest.raises(ConfigurationError, match=r"^Shard: must be from"):
+        with pytest.raises(ConfigurationError, match=r"^Shard: must be an integer from"):
             orders.query(KeyConditionExpression=DAY, Shard=5)
         with pytest.raises(ConfigurationError, match="not fanned out"):
             orders.query(IndexName="city", KeyConditionExpression=Key("city").eq("Bern"), Shard=1)

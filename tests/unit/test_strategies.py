@@ -224,7 +224,7 @@ def test_wrong_hash_and_locate_are_refused() -> None:
 
 @pytest.mark.parametrize("shard", [0, 201, -1, None, True, 1.0, "1", HUGE])
 def test_a_shard_outside_the_key_is_refused(shard: Any) -> None:
-    with pytest.raises(ConfigurationError, match="shard: must be from 1 to 200 for key"):
+    with pytest.raises(ConfigurationError, match="shard: must be an integer from 1 to 200 for key"):
         RandomSuffix(200).physical_key("k", shard)
 
 
