@@ -176,10 +176,16 @@ class ShardMapState:
         if alone is not None and _places(strategy) in (_places(alone), _places(self.strategy)):
             return
         remedy = "" if alone is None else f", or, where a ShardMap is not supported, {brief(alone, 300)}"
+        problem = (
+            f"by which its items are stored as {brief(alone or self.strategy, 300)} says, got {brief(strategy, 300)}; "
+            "items would be written and read at other places than those of the map"
+        )
+        stage = next((one for one in STAGES if strategy == replace(self, stage=one).strategy), None)
+        if stage is not None:
+            problem = f"got a Resharding of the same move, which stays in stage {stage!r} when the map goes on"
         raise ConfigurationError(
-            f"strategy: table {table!r} has a shard map (generation {self.generation}, stage {self.stage!r}), by which "
-            f"its items are stored as {brief(alone or self.strategy, 300)} says, got {brief(strategy, 300)}; items "
-            f"would be written and read at other places than those of the map, so give ShardMap(){remedy}"
+            f"strategy: table {table!r} has a shard map (generation {self.generation}, stage {self.stage!r}), "
+            f"{problem}, so give ShardMap(){remedy}"
         )
 
     def to_attributes(self) -> WireItem:

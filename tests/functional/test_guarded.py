@@ -114,6 +114,15 @@ def test_a_number_as_the_partition_key_has_no_map(resource: DynamoDBServiceResou
     assert looks(numbered, *calls) == [["DescribeTable", "PutItem"], ["BatchWriteItem"]]
 
 
+@pytest.mark.parametrize("stage", ["guard", "move"])
+def test_the_same_move_in_the_code_is_told_by_its_stage(table: Any, moving: Moment, stage: Any) -> None:
+    """The map is in stage move; the message does not show one strategy twice."""
+    orders = ShardedTable(table, Resharding(OLD, NEW, stage=stage))
+    with pytest.raises(ConfigurationError, match=rf"{REFUSED.format('move')}.* stays in stage '{stage}'") as caught:
+        orders.put_item(Item=ITEM)
+    assert "OrderId" not in str(caught.value)
+
+
 def test_a_role_that_may_not_look_goes_on(table: Any, caplog: pytest.LogCaptureFixture) -> None:
     orders = ShardedTable(table, NEW)
     with (
