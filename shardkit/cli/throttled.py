@@ -33,7 +33,8 @@ _UNKNOWN = {"UnknownOperationException", "404", "500", "501"}
 class Throttled:
     """What Contributor Insights reports of a table or an index, by what it measures.
 
-    ``partition`` are the attributes of an index's partition key, ``by`` those of the table's primary key, for advice.
+    For advice: ``partition`` are the attributes of an index's partition key, ``by`` those of the table's primary key;
+    ``number``: its partition key is a number, though the reports have texts.
     """
 
     table: str
@@ -45,6 +46,7 @@ class Throttled:
     strategy: Strategy | None
     partition: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
+    number: bool = False
 
     def show(self, console: Console) -> None:
         name = self.table if self.index is None else f"{self.table}, index {self.index}"
@@ -63,6 +65,9 @@ class Throttled:
             return
         hot = {one.keys[0]: one.shards_needed() for one in found if one.near or kind.throttles}
         if not kind.of_keys or not are_few(hot, None) or None in hot.values():
+            return
+        if self.number:
+            yield "the partition key is a number, which cannot have a suffix: shard a table whose key is its text"
             return
         yield "if these are all hot keys, give shards to them alone; the others keep one shard, and cheap Queries"
         yield SUFFIXED
@@ -210,7 +215,8 @@ def read_throttled_table(dynamodb: Any, cloudwatch: Any, table: LiveTable, **win
         except _NotEnabledError as error:
             problems.append(error)
         else:
-            found.append(replace(read, partition=partition, by=table.own_keys.names))
+            number = table.key_types.get(table.own_key) == "N"
+            found.append(replace(read, partition=partition, by=table.own_keys.names, number=number))
     if not found:
         raise problems[0]
     return ThrottledTable(found, [str(one).removeprefix("--throttled: ").partition(";")[0] for one in problems])

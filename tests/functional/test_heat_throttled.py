@@ -75,12 +75,12 @@ class Service:
             self.dynamodb, self.cloudwatch, "Orders", index, until=UNTIL, last=LAST, top=top, strategy=strategy
         )
 
-    def read_all(self, index: str | None = None, **window: Any) -> Any:
+    def read_all(self, index: str | None = None, key_type: str = "S", **window: Any) -> Any:
         by_day = Index("ByDay", KeySchema(("Date",), ("Total",)), local=False, projected=None)
         by_status = Index("ByStatus", KeySchema(("Status",)), local=False, projected=None)
         table = live.LiveTable(
             client=self.dynamodb, name="Orders", index=index, own_keys=KeySchema(("Date",), ("OrderId",)),
-            key_types={"Date": "S"}, keys=KeySchema(("Date",)), items=0, bytes=0, provisioned=None,
+            key_types={"Date": key_type}, keys=KeySchema(("Date",)), items=0, bytes=0, provisioned=None,
             global_indexes=(by_day, by_status),
         )  # fmt: skip
         how = {"until": UNTIL, "last": LAST, "top": 10, **window}
@@ -155,6 +155,17 @@ def test_a_few_hot_keys_get_shards_alone(service: Service) -> None:
     assert '  write: CalculatedSuffix("OrderId", shards={"t0": N}), with N from shardkit plan shards\n' in text
     cheap = text.index(f'  {SUFFIXED}\n  write: CalculatedSuffix("OrderId", shards={{"t0": 12}})\n')
     assert cheap < text.index("  advice: t0: 12 shards instead of 1, for its busiest minute\n")
+
+
+def test_a_number_gets_no_shards(service: Service) -> None:
+    """The reports have its text, which would be refused as a key of ``shards``."""
+    service.describes(described("ENABLED", "PKC"))
+    service.reports("PKC", report((["5"], 900_000.0, 171_000.0)))
+    service.describes(described("DISABLED"), IndexName="ByDay")
+    service.describes(described("DISABLED"), IndexName="ByStatus")
+    text = shown(service.read_all(key_type="N"))
+    assert "  the partition key is a number, which cannot have a suffix: shard a table whose key is its text\n" in text
+    assert "shards={" not in text
 
 
 def test_the_logical_keys_of_a_sharded_table(service: Service) -> None:
