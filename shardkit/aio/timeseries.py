@@ -23,9 +23,9 @@ from shardkit.strategies import Strategy, Unsharded
 from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetItemResponse
 from shardkit.timeseries.periods import PeriodLength, TimeFormat, second_of
 from shardkit.timeseries.programs import SeriesPrograms
-from shardkit.timeseries.running import planned
 from shardkit.timeseries.settings import Late, Missing, Series, Throughput
 from shardkit.timeseries.steps import Maintenance, MaintenanceReport
+from shardkit.timeseries.tuning import Tuning
 
 __all__ = ["TimeSeries"]
 
@@ -68,7 +68,7 @@ class TimeSeries(ItemOperations):
         period: ``"day"``, ``"week"`` (from Monday), ``"month"``, or a timedelta from a minute to 366 days, counted from
             1970-01-01. All periods begin and end in UTC.
         schema: The arguments of CreateTable, without ``TableName`` and throughput: keys, indexes, stream, tags.
-        strategy: How the keys of each table are sharded, as for ``ShardedTable``; None: not at all.
+        strategy: How the keys of tables without a plan are sharded, as for ``ShardedTable``; None: not at all.
         indexes: The sharded global secondary indexes, as for ``ShardedTable``.
         time_format: The format of ``at``: ``"iso"`` (text with a zone: ``2014-07-09T10:00:00Z``; a sort key must be in
             UTC), ``"iso without zone"`` (text that is taken as UTC: ``2014-07-09T10:00:00``), ``"seconds"`` or
@@ -87,6 +87,8 @@ class TimeSeries(ItemOperations):
             Must be longer than the time between two runs of :meth:`maintain`.
         cool_after: How long after its end a period's table stays hot.
         prices: Prices, to show in dollars what :meth:`maintain` saves.
+        plans: The control table (a boto3 ``Table``, or its name), with a string partition key and sort key. It has the
+            strategy of each period, so that periods can differ. All processes must give it.
         max_concurrency: As for ``ShardedTable``.
         rng: As for ``ShardedTable``.
         transport: As for ``ShardedTable``.
@@ -97,8 +99,8 @@ class TimeSeries(ItemOperations):
         ConfigurationError: An argument is invalid.
 
     Cost: none. Reads of several tables list the tables, at most once a minute. So a table that another process creates
-    is read after a minute at the latest.
-    IAM: ``dynamodb:ListTables``; the tables are ``table/clicks-*``.
+    is read after a minute at the latest. With ``plans``, a Query of the control table for periods new to this client.
+    IAM: ``dynamodb:ListTables`` (on ``table/clicks-*``); with ``plans``, ``DescribeTable``, ``Query``, ``PutItem``.
     """
 
     _programs: SeriesPrograms
@@ -124,6 +126,7 @@ class TimeSeries(ItemOperations):
         ahead: timedelta | None = None,
         cool_after: timedelta = timedelta(),
         prices: Prices | None = None,
+        plans: Any = None,
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
         transport: Transport = "client",
@@ -154,7 +157,7 @@ class TimeSeries(ItemOperations):
             prices=prices,
         )
         form = PYTHON_VALUES.signing(cursor_secret)
-        self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes, form)
+        self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes, form, plans)
         self._runner = AsyncRunner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 
@@ -273,7 +276,7 @@ class TimeSeries(ItemOperations):
         program = self._programs.batch_get_items(keys, options, fan_out=self._fan_out, since=since)
         return cast("BatchGetItemsResponse", await self._runner.run(program))
 
-    async def plan(self, now: datetime | None = None) -> Maintenance:
+    async def plan(self, now: datetime | None = None, *, tuning: Tuning | None = None) -> Maintenance:
         """Return what :meth:`maintain` would do, and what that saves.
 
         Example:
@@ -281,6 +284,7 @@ class TimeSeries(ItemOperations):
 
         Args:
             now: The time, with a zone; None: the clock's.
+            tuning: As for :meth:`maintain`.
 
         Returns:
             The plan; ``print`` shows it.
@@ -291,12 +295,14 @@ class TimeSeries(ItemOperations):
         IAM: ``dynamodb:ListTables``, ``DescribeTable``, ``DescribeContinuousBackups``, ``ListExports``,
         ``DescribeExport``.
         """
-        programs = self._programs
-        moment = programs.tables.clock() if now is None else now
-        return await self._runner.over("client").run(planned(programs.series, moment))
+        return await self._runner.over("client").run(self._programs.maintenance(now, tuning))
 
     async def maintain(
-        self, now: datetime | None = None, *, on_plan: Callable[[Maintenance], object] | None = None
+        self,
+        now: datetime | None = None,
+        *,
+        on_plan: Callable[[Maintenance], object] | None = None,
+        tuning: Tuning | None = None,
     ) -> MaintenanceReport:
         """Create, dial down, archive and delete the tables that are due. Run it regularly, for example every hour.
 
@@ -316,6 +322,7 @@ class TimeSeries(ItemOperations):
         Args:
             now: The time, with a zone; None: the clock's.
             on_plan: Called with the plan before anything is done.
+            tuning: By what new tables are planned; needs ``plans``. None: they have ``strategy`` and ``hot``.
 
         Returns:
             What was done, what waits for a later run, and what was refused.
@@ -328,7 +335,7 @@ class TimeSeries(ItemOperations):
         ``ExportTableToPointInTime``, ``DeleteTable``; ``s3:AbortMultipartUpload``, ``s3:PutObject`` and
         ``s3:PutObjectAcl`` for the archive.
         """
-        return await self._runner.over("client").run(self._programs.maintained(now, on_plan or _ignored))
+        return await self._runner.over("client").run(self._programs.maintained(now, on_plan or _ignored, tuning))
 
 
 def _ignored(plan: Maintenance) -> None:

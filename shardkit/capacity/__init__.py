@@ -1,5 +1,6 @@
 """Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
+from shardkit.analysis.highest_seconds import highest_seconds
 from shardkit.analysis.per_key import PerKey
 from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
 from shardkit.capacity.advice import Advice, Skew
@@ -43,6 +44,7 @@ __all__ = [
     "VectorBytes",
     "add_consumed",
     "apportion",
+    "highest_seconds",
     "item_size",
     "read_traces",
     "read_units",

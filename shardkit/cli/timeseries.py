@@ -11,21 +11,29 @@ import click
 from shardkit.analysis.prices import Prices
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, Call, Command, Outcome
-from shardkit.cli.options import OUTPUT, connection, option, parsed_toml, seconds_of
+from shardkit.cli.options import COUNT, OUTPUT, connection, option, parsed_toml, seconds_of, several
 from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.partitions.scenarios.entries import Entries
+from shardkit.strategies import Strategy
 from shardkit.timeseries.periods import Calendar, TimeFormat
 from shardkit.timeseries.settings import TableClass, Throughput
 
 if TYPE_CHECKING:
-    from shardkit.timeseries import TimeSeries
+    from shardkit.timeseries import TimeSeries, Tuning
 
 _NAMED = ("day", "week", "month")
 _LENGTHS = "day, week, month, or a duration (6h)"
 _OF_ITEMS = ("strategy", "indexes", "late", "missing")
 _MOST = 10**12
+_TUNING = "Tuning"
 _UNITS = ("read_units", "write_units", "max_read_units", "max_write_units", "warm_read_units", "warm_write_units")
 _PRICES = tuple(Prices.__dataclass_fields__)
+_tuned = several(
+    option("--trace", "traces", group=_TUNING, multiple=True, help="Trace files of all processes, or a folder."),
+    option("--tune", group=_TUNING, is_flag=True, help="Plan new tables by --trace; without it, show that as advice."),
+    option("--deployed", group=_TUNING, is_flag=True, help="Confirm that all processes have plans=."),
+    option("--max-shards", group=_TUNING, type=COUNT, default=64, help="The most shards of a new table."),
+)
 _now = option("--now", group=OUTPUT, help="As if it were another time, for rehearsals: 2014-08-01T00:00:00Z.")
 
 
@@ -39,28 +47,44 @@ def timeseries() -> None:
 
 @timeseries.command("plan", cls=Command, refused="not planned")
 @click.argument("config")
+@_tuned
 @connection
 @_now
 @options.as_json
-def plan(call: Call, config: str, now: str | None) -> Outcome:
+def plan(call: Call, config: str, now: str | None, **tuning: Any) -> Outcome:
     """Show what maintain would do, and what it saves. Nothing is changed."""
-    return Outcome.of_text(_opened(call, config).plan(_moment(now)))
+    return Outcome.of_text(_opened(call, config).plan(_moment(now), tuning=_tuning(**tuning)))
 
 
 @timeseries.command("maintain", cls=Command)
 @click.argument("config")
+@_tuned
 @connection
 @_now
 @options.as_json
-def maintain(call: Call, config: str, now: str | None) -> Outcome:
+def maintain(call: Call, config: str, now: str | None, **tuning: Any) -> Outcome:
     """Show the plan (with --json: on stderr), and do it. Run it regularly, for example every hour."""
     try:
         report = _opened(call, config).maintain(
-            _moment(now), on_plan=lambda planned: click.echo(str(planned), err=call.as_json)
+            _moment(now),
+            on_plan=lambda planned: click.echo(str(planned), err=call.as_json),
+            tuning=_tuning(**tuning),
         )
     except MaintenanceError as error:
         return Outcome.of_text(error.report, FAILED)
     return Outcome.of_text(report)
+
+
+def _tuning(traces: tuple[str, ...], *, tune: bool, deployed: bool, max_shards: int) -> Tuning | None:
+    from shardkit.analysis.highest_seconds import highest_seconds
+    from shardkit.timeseries import Tuning
+
+    if tune and not (deployed and traces):
+        raise ConfigurationError(
+            "--tune: needs --trace FILES and --deployed, because a process without plans= keeps to its strategy, so it "
+            "would write and read items of a tuned table at other places; deploy plans= to all processes first"
+        )
+    return Tuning(heat=highest_seconds(traces), deployed=tune, max_shards=max_shards) if traces else None
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -99,15 +123,17 @@ def _read(config: str) -> dict[str, Any]:
         "ahead": _duration(given, "ahead", problems),
         "cool_after": _duration(given, "cool_after", problems) or timedelta(),
         "prices": prices_of(given),
+        "plans": given.text("plans", None),
     }
+    form = given.table("strategy", needed=True) if "plans" in given else None
     for name in _OF_ITEMS:
-        if given.take(name, "left out") is not None:
+        if (name != "strategy" or form is None) and given.take(name, "left out") is not None:
             given.note(name, "must be left out, because it is about items, not tables; give it to TimeSeries only")
     given.end()
     if problems:
         lines = [f"  {problem}" for problem in problems]
         raise ConfigurationError("\n".join([f"{Path(config).name} is not a time series:", *lines]))
-    return settings
+    return settings if form is None else {**settings, "strategy": Strategy.from_dict(form.all())}
 
 
 def _length(given: Entries) -> Any:

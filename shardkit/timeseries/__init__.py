@@ -9,8 +9,18 @@ if TYPE_CHECKING:
     from shardkit.timeseries.series import TimeSeries
     from shardkit.timeseries.settings import Throughput
     from shardkit.timeseries.steps import Maintenance, MaintenanceReport, MaintenanceStep, Saving
+    from shardkit.timeseries.tuning import Tuning
 
-__all__ = ["Maintenance", "MaintenanceReport", "MaintenanceStep", "Prices", "Saving", "Throughput", "TimeSeries"]
+__all__ = [
+    "Maintenance",
+    "MaintenanceReport",
+    "MaintenanceStep",
+    "Prices",
+    "Saving",
+    "Throughput",
+    "TimeSeries",
+    "Tuning",
+]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
@@ -20,5 +30,6 @@ if not TYPE_CHECKING:
             "shardkit.analysis.prices": ("Prices",),
             "shardkit.timeseries.settings": ("Throughput",),
             "shardkit.timeseries.steps": ("Maintenance", "MaintenanceReport", "MaintenanceStep", "Saving"),
+            "shardkit.timeseries.tuning": ("Tuning",),
         },
     )

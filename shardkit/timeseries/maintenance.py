@@ -120,13 +120,14 @@ def _after(cooled: Saving, deletion: MaintenanceStep) -> MaintenanceStep:
 
 
 def _creation(series: Series, period: Period) -> MaintenanceStep:
-    params = series.creation(period, series.hot)
-    each = _provisioned(series.hot, [str(index["IndexName"]) for index in params.get("GlobalSecondaryIndexes", ())])
-    money = _monthly(series.prices, series.hot.table_class, *each, 0.0)
+    hot = series.new.get(period, series.hot)
+    params = series.creation(period, hot)
+    each = _provisioned(hot, [str(index["IndexName"]) for index in params.get("GlobalSecondaryIndexes", ())])
+    money = _monthly(series.prices, hot.table_class, *each, 0.0)
     return MaintenanceStep(
         table=series.table(period),
         action="create",
-        what=f"for {datetime_of(period.start):%Y-%m-%d %H:%M %Z}: {series.hot}",
+        what=f"for {datetime_of(period.start):%Y-%m-%d %H:%M %Z}: {hot}",
         operation="CreateTable",
         params=params,
         saves=Saving(0.0 - each[0], 0.0 - each[1], money=None if money is None else -money),

@@ -3,7 +3,8 @@
 1. An item's table follows from the item alone. A call that has no time asks the tables newest first.
 2. A Query asks only the tables whose times can satisfy its key condition, one at a time, in the direction of the read.
    A page ends when it has ``Limit`` items, or without ``Limit`` after the first table that has any.
-3. Which tables exist is listed, at most once in ``LISTED_SECONDS``. A table that is missing all the same has no items.
+3. The strategy of a table is that of its period's plan, which is known before a request is made for the table.
+4. Which tables exist is listed, at most once in ``LISTED_SECONDS``. A table that is missing all the same has no items.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, parse_key_condition
@@ -29,6 +30,7 @@ from shardkit.errors import (
 from shardkit.sharding import items
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.get_many import find_many, lookups
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions, Params, check_keywords, wire_request
 from shardkit.sharding.programs import Programs, listed_keys, no_request
 from shardkit.sharding.query.cursor import made_for
@@ -39,13 +41,16 @@ from shardkit.strategies import Strategy
 from shardkit.timeseries.control import is_missing
 from shardkit.timeseries.pages import WITHIN, Pages, starting
 from shardkit.timeseries.periods import Period, second_of
-from shardkit.timeseries.running import maintained
+from shardkit.timeseries.plans import Plans
+from shardkit.timeseries.running import maintained, planned
 from shardkit.timeseries.settings import Series
 from shardkit.timeseries.steps import Maintenance, MaintenanceReport
 from shardkit.timeseries.stream import QueryOfPeriods, StreamOfPeriods, returned
 from shardkit.timeseries.tables import SeriesTables
+from shardkit.timeseries.tuning import Tuning
 
 T = TypeVar("T")
+Kind = Literal["read", "delete", "write"]
 
 _MOST_TABLES = 2500  # of an account in a Region, unless AWS has raised that
 
@@ -61,6 +66,7 @@ class SeriesPrograms(Programs):
         clock: Callable[[], datetime],
         indexes: Mapping[str, Strategy] | None = None,
         form: Form = PYTHON_VALUES,
+        plans: Any = None,
     ) -> None:
         if not getattr(strategy, "settled", True):
             raise ConfigurationError(
@@ -70,20 +76,21 @@ class SeriesPrograms(Programs):
         super().__init__(series.name, strategy, series.schema, draw, form, indexes=indexes)
         self.series = series
         self.is_part = lambda table: series.period_of_table(table) is not None
-        self.tables = SeriesTables(series, clock)
+        self.plans = Plans(series, strategy, plans)
+        self.tables = SeriesTables(series, self.plans, clock)
         self._pages = Pages(series, form)
         self._programs: dict[Period, Programs] = {}
 
     # Periods and their tables.
 
     def of(self, period: Period) -> Programs:
-        """Return the operations of a period's table."""
+        """Return the operations of a period's table, whose plan is known."""
         programs = self._programs.get(period)
         if programs is None:
             self._drop_missing()
             programs = self._programs[period] = Programs(
                 self.series.table(period),
-                self.strategy,
+                self.plans[period].strategy,
                 self.series.schema,
                 self.draw,
                 self.form,
@@ -140,9 +147,32 @@ class SeriesPrograms(Programs):
             )
         return period
 
-    def maintained(self, now: datetime | None, on_plan: Callable[[Maintenance], object]) -> Program[MaintenanceReport]:
+    def planned(self, period: Period, kind: Kind) -> Program[bool]:
+        """Return whether a period has its plan; of one that has none, it is written if there is a table, or may be.
+
+        A plan is written before the table: so what has neither has no items.
+        """
+        yield from self.plans.read([period])
+        if period in self.plans:
+            return True
+        if kind != "read":
+            self.tables.list_again()
+        if period not in (yield from self.tables.existing()):
+            if kind != "write":
+                return False
+            self.tables.check_creatable(period)
+            yield from self.plans.settle([period])
+        return True
+
+    def maintenance(self, now: datetime | None, tuning: Tuning | None) -> Program[Maintenance]:
+        return planned(self.series, self.tables.clock() if now is None else now, plans=self.plans, tuning=tuning)
+
+    def maintained(
+        self, now: datetime | None, on_plan: Callable[[Maintenance], object], tuning: Tuning | None
+    ) -> Program[MaintenanceReport]:
+        moment = self.tables.clock() if now is None else now
         try:
-            return (yield from maintained(self.series, self.tables.clock() if now is None else now, on_plan))
+            return (yield from maintained(self.series, moment, on_plan, self.plans, tuning))
         finally:
             self.tables.list_again()
 
@@ -159,7 +189,7 @@ class SeriesPrograms(Programs):
         since: datetime | None = None,
     ) -> Program[Response]:
         def of(period: Period) -> Program[Response]:
-            programs = self.of(period)
+            programs, asked = self.of(period), self._as_sent(period, operation, params)
             response = yield from programs.item(
                 operation, asked, shard=shard, return_shards=return_shards, fan_out=fan_out
             )
@@ -167,17 +197,22 @@ class SeriesPrograms(Programs):
                 response.get("Attributes", {}).pop(self.series.at, None)  # like a key, it is not one of those updated
             return response
 
-        period, asked = self._placed(operation, params)
+        period = self._period_of(operation, params)
         nothing: Response = {"ResponseMetadata": no_request(), **({"Shard": None} if return_shards else {})}
         if period is None:
             return (yield from self._searched(of, since, nothing))
         if operation in {"PutItem", "UpdateItem"}:
             self.tables.check_open(period)
+        kind: Kind = "read" if operation == "GetItem" else "write"
+        if operation == "DeleteItem" and not _conditional(params):
+            kind = "delete"
+        if period not in self.plans and not (yield from self.planned(period, kind)):
+            return nothing
         response = yield from self._if_exists(period, of(period))
         if response is not None:
             self.tables.remember(period)
             return response
-        if operation == "GetItem" or (operation == "DeleteItem" and not _conditional(params)):
+        if kind != "write":
             return nothing
         self.tables.check_creatable(period)
         yield from self.tables.created(period)
@@ -194,14 +229,11 @@ class SeriesPrograms(Programs):
             self.tables.forget(period)
             return None
 
-    def _placed(self, operation: str, params: Params) -> tuple[Period | None, Params]:
-        """Return the period of an item's request, and the request without a time that is not part of its key.
-
-        The period is None for a GetItem whose key has no time.
-        """
+    def _period_of(self, operation: str, params: Params) -> Period | None:
+        """Return the period of an item's request; None for a GetItem whose key has no time."""
         series = self.series
         if operation == "PutItem":
-            return self.period_to_store(params.get("Item"), "item"), params
+            return self.period_to_store(params.get("Item"), "item")
         key = params.get("Key")
         within = series.at in self._sharding_of_all.key_names
         if operation == "UpdateItem" and not within:
@@ -212,22 +244,29 @@ class SeriesPrograms(Programs):
                     f"{series.name!r}; delete the item and put it again"
                 )
         if operation == "GetItem" and not within and self.series.period_of(key, self.form) is None:
-            return None, params
-        period = self.period_to_store(key, "key")
-        if within or self._sharding_of_all.reads_keys or series.at in self._sharding_of_all.placed_by:
-            return period, params
-        rest = dict(key or {})
-        time: Any = rest.pop(series.at)
+            return None
+        return self.period_to_store(key, "key")
+
+    def key_as_sent(self, sharding: Sharding, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a key for one table, without a time that is not part of it."""
+        at = self.series.at
+        if at in sharding.key_names or sharding.reads_keys or at in sharding.placed_by:
+            return key
+        return {name: value for name, value in key.items() if name != at}
+
+    def _as_sent(self, period: Period, operation: str, params: Params) -> Params:
+        """Return an item's request for a period's table, likewise."""
+        key = params.get("Key") or {}
+        if self.series.at not in key or self.series.at in self._sharding_of_all.key_names:
+            return params
+        sent = self.key_as_sent(self.sharding_of(period), key)
+        if sent is key:
+            return params
         if operation == "UpdateItem" and not {"AttributeUpdates", "Expected"} & params.keys():
             # The update may create the item.
-            params = add_actions(build_conditions(params), {series.at: Setting(time, if_absent=True)}, ())
-        return period, {**params, "Key": rest}
-
-    def key_to_delete(self, key: Any) -> tuple[Period, Mapping[str, Any]]:
-        """Return a key's period, and the key as it is sent."""
-        period, placed = self._placed("DeleteItem", {"Key": key})
-        assert period is not None
-        return period, placed["Key"]
+            time = Setting(key[self.series.at], if_absent=True)
+            params = add_actions(build_conditions(params), {self.series.at: time}, ())
+        return {**params, "Key": sent}
 
     def _searched(
         self, of: Callable[[Period], Program[Response]], since: datetime | None, response: Response
@@ -264,20 +303,20 @@ class SeriesPrograms(Programs):
         """Read items by key, a table after another, the newest first; keys without a time from every table."""
         given = listed_keys(keys)
         check_keywords("BatchGetItem", params)
-        placed = [self._placed("GetItem", {"Key": key}) for key in given]
-        anywhere = [place for place, (period, _) in enumerate(placed) if period is None]
+        periods = [self._period_of("GetItem", {"Key": key}) for key in given]
+        anywhere = [place for place, period in enumerate(periods) if period is None]
         searched = set((yield from self._newest_first(since))) if anywhere else set()
         response: Response = {"ResponseMetadata": no_request()}
         found: dict[int, dict[str, Any]] = {}
         left: list[int] = []
-        for period in sorted({period for period, _ in placed if period is not None} | searched, reverse=True):
-            places = [place for place, (own, _) in enumerate(placed) if own == period]
+        for period in sorted({period for period in periods if period is not None} | searched, reverse=True):
+            places = [place for place, own in enumerate(periods) if own == period]
             if period in searched:
                 places += [place for place in anywhere if place not in found]
-            if not places:
+            if not places or not (yield from self.planned(period, "read")):
                 continue
             sharding = self.sharding_of(period)
-            asked = [placed[place][1]["Key"] for place in places]
+            asked = [self.key_as_sent(sharding, given[place]) for place in places]
             looked = [lookups(sharding, key) for key in asked]
             answer = yield from self._if_exists(period, find_many(sharding, asked, looked, params, fan_out))
             if answer is None:
@@ -303,14 +342,17 @@ class SeriesPrograms(Programs):
                 continue
             single = {"Put": "PutItem", "Update": "UpdateItem", "Get": "GetItem"}.get(action, "DeleteItem")
             rest = {name: value for name, value in body.items() if name not in {"Shard", "TableName"}}
-            period, placed = self._placed(single, rest)
-            if period is None:
-                period = self.period_to_store(rest.get("Key"), "key")
+            period = self._period_of(single, rest) or self.period_to_store(rest.get("Key"), "key")
             if action in {"Put", "Update"}:
                 self.tables.check_open(period)
+            if operation == "TransactGetItems":
+                yield from self.check_planned(period)
+            else:
+                yield from self.planned(period, "write")
             periods.add(period)
+            sent = self._as_sent(period, single, rest)
             shard = {"Shard": body["Shard"]} if "Shard" in body else {}
-            parts.append({action: {**placed, **shard, "TableName": self.series.table(period)}})
+            parts.append({action: {**sent, **shard, "TableName": self.series.table(period)}})
         shardings = {self.series.table(period): self.sharding_of(period) for period in periods}
 
         def known(table: str) -> Program[Operations | None]:
@@ -330,25 +372,39 @@ class SeriesPrograms(Programs):
         existing = yield from self.tables.existing()
         for period in sorted(periods.difference(existing)):
             if operation == "TransactGetItems":
-                raise PeriodError(
-                    f"{self.series.at}: the period {period} of {self.table!r} has no table, so a transaction cannot "
-                    "read from it; leave the item out, or use batch_get_items()",
-                    period.name,
-                )
+                raise self._no_table(period)
             self.tables.check_creatable(period)
             yield from self.tables.created(period)
         return (yield from whole())
 
+    def check_planned(self, period: Period) -> Program[None]:
+        """Refuse a period whose strategy is not decided yet."""
+        if not (yield from self.planned(period, "read")):
+            raise self._no_table(period)
+
+    def _no_table(self, period: Period) -> PeriodError:
+        return PeriodError(
+            f"{self.series.at}: the period {period} of {self.table!r} has no table, so a transaction cannot read from "
+            "it, and its strategy is not known; leave the item out, or use batch_get_items()",
+            period.name,
+        )
+
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
+        sharding = yield from self._sharding_for(item, source.lower())
         if source == "Key":
-            _, placed = self._placed("GetItem", {"Key": item})
-            item = placed["Key"]
-        yield from ()
-        return items.physical_item(self._sharding_of_all, item, source, self.draw)
+            item = self.key_as_sent(sharding, item)
+        return items.physical_item(sharding, item, source, self.draw)
 
     def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:
-        yield from ()
-        return items.logical_item(self._sharding_of_all, item)
+        return items.logical_item((yield from self._sharding_for(item, "item")), item)
+
+    def _sharding_for(self, item: Mapping[str, Any], what: str) -> Program[Operations]:
+        """Return the operations of an item's table; without plans, all tables are alike."""
+        if self.plans.table is None:
+            return self._sharding_of_all
+        period = self.period_to_store(item, what)
+        yield from self.check_planned(period)
+        return self.sharding_of(period)
 
     # Reads of many items.
 
@@ -400,7 +456,8 @@ class SeriesPrograms(Programs):
         purpose = made_for(self.table, index, condition.equals, *([] if shard is None else [shard]))
         touches = self._touching(condition)
         # One time is in one table, of which the list may not know yet.
-        periods = [period] if (period := self._named_by(condition)) else []
+        period = self._named_by(condition)
+        periods = [period] if period is not None and (yield from self.planned(period, "read")) else []
         if not periods:
             existing = yield from self.tables.existing()
             # If no table can have such items, ask one all the same: the service checks the request.

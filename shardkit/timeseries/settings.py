@@ -174,6 +174,8 @@ class Series:
     ahead: timedelta | None = None
     cool_after: timedelta = timedelta()
     prices: Prices | None = None
+    new: Mapping[Period, Throughput] = field(default_factory=dict)
+    """What the tables of single periods are created with, instead of ``hot``."""
 
     calendar: Calendar = field(init=False)
     times: Times = field(init=False)

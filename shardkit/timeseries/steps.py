@@ -8,6 +8,9 @@ from datetime import datetime
 from textwrap import indent
 from typing import Any, Literal
 
+from shardkit.timeseries.periods import Period
+from shardkit.timeseries.plans import PeriodPlan
+
 Action = Literal["create", "set throughput", "set table class", "turn on backups", "export", "delete", "describe"]
 
 GB = 2**30
@@ -121,6 +124,8 @@ class Maintenance:
         steps: The steps, table by table, in order.
         refused: What is not done though it seems due, by table.
         kept: The tables that are older than ``keep``, and stay because ``delete=True`` is not set, the oldest first.
+        plans: With ``plans=``: the plans of the new tables, by period.
+        advice: With ``tuning=`` that is not ``deployed``: the plan that the next new table should have.
     """
 
     series: str
@@ -128,6 +133,8 @@ class Maintenance:
     steps: tuple[MaintenanceStep, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    plans: Mapping[Period, PeriodPlan] = field(default_factory=dict)
+    advice: str = ""
 
     @property
     def saves(self) -> Saving:
@@ -141,6 +148,11 @@ class Maintenance:
             which = " to ".join(dict.fromkeys((self.kept[0], self.kept[-1])))
             count = f"{len(self.kept):,} table{'' if len(self.kept) == 1 else 's'}"
             parts.append(f"{'kept':<15}  {which}: {count} older than keep, because delete is not set")
+        parts += [
+            _indented(f"{'plan':<15}  {self.series}-{period}", [str(plan)]) for period, plan in self.plans.items()
+        ]
+        if self.advice:
+            parts.append(f"{'advice':<15}  {self.advice}; to plan it so: --tune --deployed")
         if len(self.steps) > 1 and (total := [*self.saves.figures()]):
             parts.append(_indented("in all", total))
         return _indented(f"{self.series} at {self.now:%Y-%m-%d %H:%M %Z}: {steps_text(len(self.steps))}", parts)
@@ -153,6 +165,8 @@ class Maintenance:
             "steps": [step.to_dict() for step in self.steps],
             "refused": dict(self.refused),
             "kept": [*self.kept],
+            "plans": {str(period): str(plan) for period, plan in self.plans.items()},
+            "advice": self.advice,
             "saves": {name: getattr(self.saves, name) for name in Saving.__dataclass_fields__},
         }
 

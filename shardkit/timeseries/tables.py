@@ -10,7 +10,8 @@ from shardkit.errors import ConfigurationError, PeriodError, brief
 from shardkit.timeseries.control import created, listed
 from shardkit.timeseries.maintenance import to_create
 from shardkit.timeseries.periods import Period, second_of
-from shardkit.timeseries.settings import Series, Throughput
+from shardkit.timeseries.plans import Plans
+from shardkit.timeseries.settings import Series
 
 LISTED_SECONDS = 60
 """For how long a list of the tables is used; what this client creates or writes to is added at once."""
@@ -19,23 +20,25 @@ LISTED_SECONDS = 60
 class SeriesTables:
     """``clock`` returns the time, with a zone."""
 
-    def __init__(self, series: Series, clock: Callable[[], datetime]) -> None:
+    def __init__(self, series: Series, plans: Plans, clock: Callable[[], datetime]) -> None:
         if not callable(clock):
             raise ConfigurationError(
                 f"clock: must be a function that returns a datetime with a zone, got {brief(clock)}; leave it out for "
                 "this machine's clock"
             )
         self.series = series
+        self.plans = plans
         self.clock = clock
         self._existing: set[Period] = set()  # shared by threads: changed and copied in one step each
         self._listed: int | None = None
 
     def existing(self) -> Program[list[Period]]:
-        """Return the periods whose tables exist, the oldest first."""
+        """Return the periods whose tables exist, the oldest first; each has a plan."""
         now = second_of("clock", self.clock())  # two times of one zone differ by what its clocks show
         if self._listed is None or abs(now - self._listed) >= LISTED_SECONDS:
             before = {*self._existing}
             found = yield from listed(self.series)
+            yield from self.plans.settle(found)
             # What other threads have created meanwhile may be missing in the list.
             self._existing -= before - found
             self._existing |= found
@@ -106,9 +109,10 @@ class SeriesTables:
             )
 
     def created(self, period: Period, *, to_fill: bool = False) -> Program[None]:
-        """Create a period's table; one that has ended is cold, unless it is to be filled."""
+        """Create a period's table, after its plan; one that has ended is cold, unless it is to be filled."""
         series = self.series
+        yield from self.plans.settle([period])
+        hot = self.plans[period].raised(series.hot)
         ended = period < series.current(self.clock())
-        throughput: Throughput = series.hot if to_fill or not ended else series.cold or series.hot
-        yield from created(series, period, throughput)
+        yield from created(series, period, hot if to_fill or not ended else series.cold or hot)
         self.remember(period)

@@ -83,6 +83,8 @@ def test_from_creation_to_deletion(resource: DynamoDBServiceResource, boto3_sess
         "steps": [],
         "refused": {},
         "kept": [],
+        "plans": {},
+        "advice": "",
         "saves": {"read_units": 0, "write_units": 0, "size": 0, "money": None, "once": None, "deletes": 0},
     }
 

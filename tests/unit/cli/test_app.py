@@ -39,8 +39,8 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> 
         ("plan shards", ["Load", "Indexes", "Table", "Output"]),
         ("plan table", ["AWS", "Output"]),
         ("simulate", ["Output"]),
-        ("timeseries plan", ["AWS", "Output"]),
-        ("timeseries maintain", ["AWS", "Output"]),
+        ("timeseries plan", ["Tuning", "AWS", "Output"]),
+        ("timeseries maintain", ["Tuning", "AWS", "Output"]),
     ],
 )
 def test_help_groups_the_options(command: str, groups: list[str]) -> None:
