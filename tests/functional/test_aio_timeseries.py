@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityMeter, ConfigurationError, PeriodError
-from shardkit.timeseries import Throughput
+from shardkit.timeseries import Throughput, Tuning
 from shardkit.timeseries import TimeSeries as SyncTimeSeries
-from tests.support.series import BY_ID, SCHEMA
+from tests.support.series import BY_ID, SCHEMA, a_control_table
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore")
@@ -99,3 +100,41 @@ def test_each_takes_its_own_clients(boto3_session: Any) -> None:
     asyncio.run(main())
     with pytest.raises(ConfigurationError, match=r"target: must be an aiobotocore client"):
         TimeSeries(boto3_session.client("dynamodb"), "clicks", at="Time", period="day", schema=BY_ID)
+
+
+def test_periods_with_plans(moto_endpoint: str, boto3_session: Any) -> None:
+    """The async form acts on the plans that the sync one has written, and writes its own."""
+    control = a_control_table(boto3_session.resource("dynamodb", endpoint_url=moto_endpoint))
+    now = datetime(2016, 4, 14, 23, 30, tzinfo=UTC)
+    settings: dict[str, Any] = {
+        "name": f"clicks-{uuid.uuid4().hex[:8]}",
+        "at": "Time",
+        "period": "day",
+        "schema": SCHEMA,
+        "clock": lambda: now,
+        "missing": "create",
+    }
+    resource = boto3_session.resource("dynamodb", endpoint_url=moto_endpoint)
+    SyncTimeSeries(resource, **settings, strategy=CalculatedSuffix("Time", shards=2), plans=control).maintain()
+
+    async def main() -> None:
+        nonlocal now
+        async with get_session().create_client("dynamodb", endpoint_url=moto_endpoint) as client:
+            series = TimeSeries(client, **settings, strategy=CalculatedSuffix("Time", shards=5), plans=control.name)
+            now += timedelta(days=1)
+            heat = {series.table_name(now): ("c1", 9000.0)}
+            await series.maintain(tuning=Tuning(heat=heat, deployed=True))
+            items = [click(f"2016-04-{day}T00:00:{n:02}Z", N=n) for day in (12, 14, 15, 16) for n in range(20)]
+            assert (await bulk_load(series, items)).written == 80
+            assert [item async for item in series.query_items(KeyConditionExpression=C1)] == items
+            page = await series.query(KeyConditionExpression=C1, Limit=70)
+            more = await series.query(KeyConditionExpression=C1, ExclusiveStartKey=page["LastEvaluatedKey"])
+            assert [*page["Items"], *more["Items"]] == items
+            stored = await series.physical_item(items[-1])
+            assert await series.logical_item(stored) == items[-1]
+
+    asyncio.run(main())
+    plans = {
+        item["Which"]: json.loads(str(item["shardkit:plan"]))["strategy"]["shards"] for item in control.scan()["Items"]
+    }
+    assert plans == {"2016-04-12": 5, "2016-04-14": 2, "2016-04-15": 2, "2016-04-16": 8}

@@ -25,6 +25,7 @@ from shardkit import (
     ShardMapAdmin,
     SharedBudget,
     Strategy,
+    TimeSeries,
     Unsharded,
     backfill_index,
     import_items,
@@ -51,6 +52,7 @@ from tests.support.permissions import (
     listed,
 )
 from tests.support.recorder import recording
+from tests.support.series import CLICKS
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 from tests.support.wire import Body
 
@@ -137,6 +139,26 @@ def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
     assert all(allows(POLICIES["SharedBudget"], access) for access in asked)
     [statement] = POLICIES["SharedBudget"]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(listed(statement["Action"]))
+
+
+def test_plans_of_a_time_series(resource: DynamoDBServiceResource) -> None:
+    """Their policy allows what each process sends to the control table, under the key of its own series only."""
+    make_table(resource, ("pk", "S"), ("sk", "S"), name="Control")
+    settings: dict[str, Any] = {"at": "Time", "period": "day", "schema": CLICKS, "missing": "create"}
+    now = datetime(2014, 7, 9, tzinfo=UTC)
+    for name in ("clicks", "visits"):
+        series = TimeSeries(resource, name, **settings, plans="Control", clock=lambda: now)
+        with recording(resource.meta.client) as recorder:
+            series.put_item(Item={"Customer": "c1", "Time": "2014-07-09T10:00:00Z"})
+        sent = [(operation, body) for operation, body in recorder.requests if body.get("TableName") == "Control"]
+        where = f"{TABLE.removesuffix('Orders')}Control"
+        asked = []
+        for operation, body in sent:
+            named = body.get("Item", {}).get("pk") or body.get("ExpressionAttributeValues", {}).get(":series")
+            asked.append(Access(operation, where, frozenset() if named is None else frozenset([named["S"]])))
+        assert {access.action for access in asked} == {"DescribeTable", "PutItem", "Query"}
+        refused = {access.action for access in asked if not allows(POLICIES["Plans"], access)}
+        assert refused == (set() if name == "clicks" else {"PutItem", "Query"})
 
 
 def test_services_are_kept_from_the_map(resource: DynamoDBServiceResource) -> None:

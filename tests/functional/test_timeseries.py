@@ -42,9 +42,11 @@ from tests.support.series import (
     SCHEMA,
     STRATEGIES,
     Case,
+    Planned,
     a_plain_table,
     a_series,
     cases,
+    check_periods_with_plans,
     check_reads_like_one_table,
     paged,
 )
@@ -874,3 +876,7 @@ def test_arguments_are_checked(client: Any, options: dict[str, Any], message: st
 def test_a_throughput_is_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Throughput(**options)
+
+
+def test_periods_with_plans(resource: DynamoDBServiceResource) -> None:
+    check_periods_with_plans(Planned(resource))

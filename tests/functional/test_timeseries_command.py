@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardkit.capacity import Trace
 from shardkit.cli import build_app
 from shardkit.partitions import plan_series
 
@@ -190,3 +191,65 @@ def test_a_wrong_scenario(tmp_path: Path) -> None:
         "table = {}: unknown entry",
     ):
         assert message in result.stderr, result.stderr
+
+
+def planned_config(folder: Path, resource: DynamoDBServiceResource) -> str:
+    """The example's series by the day, with plans; and a trace of a hot 8 July."""
+    file = folder / "timeseries.toml"
+    text = CONFIG.read_text(encoding="utf-8").replace('period = "month"', 'period = "day"\nplans = "Control"')
+    text = text.replace('ahead = "1d"', 'ahead = "1h"')
+    text += '\n[strategy]\ntype = "CalculatedSuffix"\nby = "Time"\nshards = 4\n'
+    file.write_text(text, encoding="utf-8")
+    resource.create_table(
+        TableName="Control",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    )
+    trace = Trace(folder / "traces", keys="plain")
+    trace.add(table="clicks-2014-07-08", key="c1", at=1404800000, calls=3000, write_units=3000.0)
+    trace.flush()
+    return str(file)
+
+
+def test_tune(resource: DynamoDBServiceResource, tmp_path: Path) -> None:
+    config, traces = planned_config(tmp_path, resource), str(tmp_path / "traces")
+    maintain = ["timeseries", "maintain", config, "--now"]
+    assert invoke(*maintain, "2014-07-08").exit_code == 0
+    advised = invoke("timeseries", "plan", config, "--now", "2014-07-09", "--trace", traces)
+    planned = (
+        "CalculatedSuffix(by='Time', shards=16), 32,000 warm write units: key 'c1' of clicks-2014-07-08 asked for 3,000"
+    )
+    assert f"  advice           clicks-2014-07-09: {planned} write units in its highest second; to" in advised.stdout
+    for given in (["--tune"], ["--tune", "--trace", traces], ["--tune", "--deployed"]):
+        refused = invoke(*maintain, "2014-07-09", *given)
+        assert refused.exit_code == 2
+        assert (
+            "not begun: --tune: needs --trace FILES and --deployed, because a process without plans=" in refused.stderr
+        )
+    tuned = invoke(*maintain, "2014-07-09", "--tune", "--deployed", "--trace", traces, "--max-shards", "12")
+    assert tuned.exit_code == 0, tuned.output
+    assert "shards=12)" in tuned.stdout
+    items = resource.Table("Control").scan()["Items"]
+    assert [json.loads(str(item["shardkit:plan"]))["strategy"]["shards"] for item in items] == [4, 12]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            'plans = "Control"',
+            "",
+            "'shards': 4}: must be left out, because it is about items",
+        ),
+        ("[strategy]", "[prizes]", "strategy: missing; must be a table"),
+        ('"CalculatedSuffix"', '"Calculated"', "type is one of"),
+        ('"Control"', '""', "plans = '': must be a text, not empty"),
+    ],
+)
+def test_wrong_plans(resource: DynamoDBServiceResource, tmp_path: Path, before: str, after: str, message: str) -> None:
+    config = Path(planned_config(tmp_path, resource))
+    config.write_text(config.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+    result = invoke("timeseries", "plan", str(config))
+    assert result.exit_code == 2
+    assert message in result.stderr, result.stderr

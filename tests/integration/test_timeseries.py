@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from shardkit import TimeSeries, bulk_load
 from shardkit.timeseries import Throughput
 from tests.support.engines import EngineName
-from tests.support.series import CLICKS, STRATEGIES, Case, a_plain_table, a_series, cases, check_reads_like_one_table
+from tests.support.series import (
+    CLICKS,
+    STRATEGIES,
+    Case,
+    Planned,
+    a_plain_table,
+    a_series,
+    cases,
+    check_periods_with_plans,
+    check_reads_like_one_table,
+)
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -69,3 +79,7 @@ def test_maintain(engine_resource: DynamoDBServiceResource) -> None:
     assert done == [("create", "2014-09"), ("set throughput", "2014-08"), ("delete", "2014-07")]
     assert len([*series.scan_items()]) == 50
     assert series.plan().steps == ()
+
+
+def test_periods_with_plans(engine_resource: DynamoDBServiceResource) -> None:
+    check_periods_with_plans(Planned(engine_resource))

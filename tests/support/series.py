@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from boto3.dynamodb.conditions import Attr, Key
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, TimeSeries
+from shardkit import CalculatedSuffix, TimeSeries, bulk_load
+from shardkit.timeseries import Tuning
 from shardkit.timeseries.programs import SeriesPrograms
 
 if TYPE_CHECKING:
@@ -199,3 +200,106 @@ def by_time(items: list[Item]) -> list[Item]:
 
 STRATEGIES = (None, CalculatedSuffix("Time", shards=3))
 PERIODS: tuple[PeriodLength, ...] = ("month", "week", timedelta(hours=7))
+
+
+def a_control_table(resource: DynamoDBServiceResource) -> Table:
+    """A table for plans, with other attribute names than the tables of a series."""
+    table = resource.create_table(
+        TableName=f"control-{uuid.uuid4().hex[:8]}",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "What", "KeyType": "HASH"}, {"AttributeName": "Which", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("What", "Which")],
+    )
+    table.wait_until_exists()
+    return table
+
+
+class Planned:
+    """A daily series whose third day has more shards than the others."""
+
+    days = (13, 14, 15, 16)
+    shards = (3, 3, 12, 3)
+
+    def __init__(self, resource: DynamoDBServiceResource) -> None:
+        self.resource = resource
+        self.control = a_control_table(resource)
+        self.name = f"clicks-{uuid.uuid4().hex[:8]}"
+        self.now = datetime(2016, 4, self.days[0], 23, 30, tzinfo=UTC)
+
+    def settings(self, shards: int = 3) -> dict[str, Any]:
+        """The arguments of a process; its own strategy is that of periods without a plan only."""
+        return {
+            "name": self.name,
+            "at": "Time",
+            "period": "day",
+            "schema": CLICKS,
+            "strategy": CalculatedSuffix("Time", shards=shards),
+            "plans": self.control,
+            "clock": lambda: self.now,
+        }
+
+    def table(self, day: int) -> str:
+        return f"{self.name}-2016-04-{day}"
+
+    def heat(self) -> dict[str, tuple[str, float]]:
+        """What the hottest keys took until now: the second day's most by far."""
+        peaks = dict(zip(self.days, (100.0, 9000.0, 100.0), strict=False))
+        return {self.table(day): ("c1", units) for day, units in peaks.items() if day == self.now.day}
+
+    def items(self) -> list[Item]:
+        return [
+            {"Customer": "c1", "Time": f"2016-04-{day}T{hour:02}:00:00Z", "N": 100 * day + hour}
+            for day in self.days
+            for hour in range(8)
+        ]
+
+    def check_stored(self, items: list[Item]) -> None:
+        """The tables have exactly these items, each on the shard that its own period's plan says."""
+        for day, shards in zip(self.days, self.shards, strict=True):
+            strategy = CalculatedSuffix("Time", shards=shards)
+            stored = self.resource.Table(self.table(day)).scan()["Items"]
+            of_day = [item for item in items if item["Time"][8:10] == str(day)]
+            keys = [strategy.physical_key("c1", strategy.shard_of("c1", item)) for item in of_day]
+            expected = [{**item, "Customer": key} for item, key in zip(of_day, keys, strict=True)]
+            assert by_time(stored) == by_time(expected)
+
+
+def check_periods_with_plans(planned: Planned) -> None:
+    """Days with other numbers of shards read and write like one table, by every operation, in every process."""
+    resource = planned.resource
+    tuner = TimeSeries(resource, **planned.settings())
+    while planned.now.day < planned.days[-1]:
+        tuner.maintain(tuning=Tuning(heat=planned.heat(), deployed=True))
+        planned.now += timedelta(days=1)
+    one, other = (TimeSeries(resource, **planned.settings(shards)) for shards in (3, 7))
+    items = planned.items()
+    assert bulk_load(other, items[::2]).written == 16
+    with one.batch_writer() as batch:
+        for item in items[1::4]:
+            batch.put_item(Item=item)
+    for item in items[3::8]:
+        other.put_item(Item=item)  # of days that have ended, too
+    one.transact_write_items(TransactItems=[{"Put": {"Item": item}} for item in items[7::8]])
+    planned.check_stored(items)
+    c1: dict[str, Any] = {"KeyConditionExpression": Key("Customer").eq("c1")}
+    for series in (one, other, TimeSeries(resource, **planned.settings(9))):
+        assert [*series.query_items(**c1)] == items
+        assert [*series.query_items(**c1, ScanIndexForward=False)] == items[::-1]
+        assert paged(series, c1, [5]) == items
+        assert paged(series, c1 | {"ScanIndexForward": False}, [3, 7]) == items[::-1]
+        assert by_time([*series.scan_items()]) == by_time([*series.scan_items(segments=3)]) == items
+        keys = [{name: item[name] for name in ("Customer", "Time")} for item in items]
+        assert series.batch_get_items(keys)["Items"] == items
+        assert [series.get_item(Key=key).get("Item") for key in keys[::5]] == items[::5]
+        asked: Any = [{"Get": {"Key": key}} for key in keys[::6]]
+        assert [found["Item"] for found in series.transact_get_items(TransactItems=asked)["Responses"]] == items[::6]
+        assert [series.logical_item(series.physical_item(item)) for item in items] == items
+        cut = series.query_items(**c1, max_items=11)
+        first = [*cut]
+        assert [*first, *series.query_items(**c1, ExclusiveStartKey=cut.last_evaluated_key or {})] == items
+    late = {name: items[0][name] for name in ("Customer", "Time")}
+    other.update_item(Key=late, UpdateExpression="SET N = :n", ExpressionAttributeValues={":n": 0})
+    assert one.get_item(Key=late)["Item"]["N"] == 0
+    one.delete_item(Key=late)
+    planned.check_stored(items[1:])
+    assert {item["What"] for item in planned.control.scan()["Items"]} == {f"shardkit:plan:{planned.name}"}
