@@ -21,12 +21,6 @@ _VERSION = 1
 _MOST_BYTES = 1 << 26  # of a line; one that shardkit wrote has at most 2,000 rows
 
 
-class HashedKey(str):
-    """What stands for a partition key in a trace with ``keys="hashed"``: a hash, in hexadecimal digits."""
-
-    __slots__ = ()
-
-
 class TraceRow(NamedTuple):
     """What one operation took of one key's shard in one second, in one process.
 
@@ -35,8 +29,8 @@ class TraceRow(NamedTuple):
         operation: the API operation.
         table: the table's name.
         index_name: the index that took it; None: the table.
-        key: the logical partition key, or its :class:`HashedKey`; a tuple for several attributes of an index. None: the
-            exact total of all keys.
+        key: the logical partition key, or ``"<hash …>"``; a tuple for several attributes of an index. None: the exact
+            total of all keys.
         shard: the key's shard; None: not sharded, or unknown.
         calls: reads and writes; of a Query, one for each shard.
         read_units: read units, estimates included.
@@ -49,35 +43,21 @@ class TraceRow(NamedTuple):
     second: int
     operation: str
     table: str
-    index_name: str | None
-    key: Any
-    shard: int | None
-    calls: int
-    read_units: float
-    write_units: float
+    index_name: str | None = None
+    key: Any = None
+    shard: int | None = None
+    calls: int = 1
+    read_units: float = 0.0
+    write_units: float = 0.0
     throttled: int = 0
     item: int | None = None
     weight: float = 1.0
 
 
-_COLUMNS = TraceRow._fields[5:]
-
-
 def line_of(rows: Sequence[TraceRow]) -> bytes:
-    """Write rows as a line of JSON: a list for each column; operations, tables and keys are numbered."""
-    places: dict[Any, int] = {}
-    keys: dict[Any, int] = {}
-    line: dict[str, Any] = {
-        "v": _VERSION,
-        "t": (began := rows[0].second),
-        "dt": [row.second - began for row in rows],
-        "place": [places.setdefault(row[1:4], len(places)) for row in rows],
-        # 1 and True, or b"a" and "a", are no keys beside each other: a table's keys have one type.
-        "key": [keys.setdefault((row.table, row.index_name, row.key), len(keys)) for row in rows],
-    }
-    line |= zip(_COLUMNS, zip(*[row[5:] for row in rows], strict=True), strict=True)
-    line |= {"places": list(places), "keys": [_key_to_json(key) for _, _, key in keys]}
-    return orjson.dumps(line) + b"\n"
+    """Write rows as a line of JSON: a list for each column."""
+    columns = dict(zip(TraceRow._fields, zip(*rows, strict=True), strict=True))
+    return orjson.dumps({"v": _VERSION} | columns, default=_not_json) + b"\n"
 
 
 def rows_of(line: bytes) -> Iterator[TraceRow]:
@@ -85,30 +65,20 @@ def rows_of(line: bytes) -> Iterator[TraceRow]:
     held = orjson.loads(line)
     if held["v"] != _VERSION:
         raise ValueError(f"its version is {held['v']!r}, and this shardkit reads {_VERSION}")
-    began, places, keys = held["t"], held["places"], [*map(_key_from_json, held["keys"])]
-    rows: Iterable[Any] = zip(held["dt"], held["place"], held["key"], *map(held.get, _COLUMNS), strict=True)
-    for dt, place, key, *figures in rows:
-        yield TraceRow._make((began + dt, *places[place], keys[key], *figures))
+    held["key"] = map(_key_of, held["key"])
+    return map(TraceRow._make, zip(*[held[name] for name in TraceRow._fields], strict=True))
 
 
-def _key_to_json(key: Any) -> Any:
-    if isinstance(key, HashedKey):
-        return {"H": str(key)}
-    if isinstance(key, bytes):
-        return {"B": base64.b64encode(key).decode()}
-    if isinstance(key, tuple):
-        return [_key_to_json(part) for part in key]
-    return key if key is None or isinstance(key, str) else {"N": str(key)}
+def _not_json(key: bytes | Decimal) -> dict[str, str]:
+    return {"B": base64.b64encode(key).decode()} if isinstance(key, bytes) else {"N": str(key)}
 
 
-def _key_from_json(held: Any) -> Any:
+def _key_of(held: Any) -> Any:
     if isinstance(held, list):
-        return tuple(map(_key_from_json, held))
-    if not isinstance(held, dict):
-        return held
-    ((letter, text),) = held.items()
-    read: dict[str, Any] = {"H": HashedKey, "N": Decimal, "B": base64.b64decode}
-    return read[letter](text)
+        return tuple(map(_key_of, held))
+    if isinstance(held, dict):
+        return Decimal(held["N"]) if "N" in held else base64.b64decode(held["B"])
+    return held
 
 
 def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | TraceRow]) -> Iterator[TraceRow]:
@@ -133,13 +103,11 @@ def read_traces(files: str | PathLike[str] | Iterable[str | PathLike[str] | Trac
             continue
         for path in sorted(Path(given).glob(f"*{ENDING}")) if Path(given).is_dir() else [Path(given)]:
             try:
-                for line in _lines(path):
-                    yield from rows_of(line)
+                # A killed process cuts a file off anywhere.
+                with path.open("rb") as data, gzip.open(data) as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+                    if not b"\x1f\x8b".startswith(data.peek(2)[:2]):
+                        raise ValueError("it is not gzip")  # noqa: TRY301 - as what gzip itself finds
+                    while line := file.readline(_MOST_BYTES):
+                        yield from rows_of(line)
             except (ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
                 raise ConfigurationError(f"files: {path} is not a trace: {brief(str(error), 100)}") from error
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as data, gzip.open(data) as file, suppress(EOFError, zlib.error):  # of a killed process
-        if data.peek(2) != b"\x1f":  # cut off in the two bytes that begin gzip
-            yield from iter(lambda: file.readline(_MOST_BYTES), b"")

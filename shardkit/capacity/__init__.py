@@ -2,7 +2,7 @@
 
 from shardkit.analysis.highest_seconds import highest_seconds
 from shardkit.analysis.per_key import PerKey
-from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
+from shardkit.analysis.trace_files import TraceRow, read_traces
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue
@@ -25,7 +25,6 @@ __all__ = [
     "CapacityBudget",
     "CapacityEstimator",
     "CapacityMeter",
-    "HashedKey",
     "HotKey",
     "HotKeyWarning",
     "ItemChange",

@@ -36,7 +36,8 @@ from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
 from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.capacity.thinning import RowKey
-from shardkit.capacity.trace import Trace, TracedRecorder
+from shardkit.capacity.trace import Trace
+from shardkit.core.checks import check_text
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import (
     is_throttle_code,
@@ -114,14 +115,13 @@ class CapacityMeter(Totals):
         if not isinstance(trace, Trace | None):
             raise ConfigurationError(f"trace: must be a Trace, got {brief(trace)}")
         watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
-        backlog = Backlog(window=window, watch=watch)
+        backlog = Backlog(window=window, watch=watch, trace=trace)
         self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
+        super().__init__("total", self._recorder(watch=watch), {})
         observer: Callable[..., _MeterObserver] = _MeterObserver
-        recorder = self._recorder(watch=watch)
         if trace is not None:
-            recorder = TracedRecorder(trace, backlog, max_keys=max_keys, window=window, clock=clock, watch=watch)
+            trace.record(self, backlog, clock)
             observer = partial(_TracedObserver, trace)
-        super().__init__("total", recorder, {})
         self._observers = Observers(partial(observer, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str | Mapping[str, Any]] | None = None) -> Attachment:
@@ -190,21 +190,10 @@ class CapacityMeter(Totals):
         Cost:
             No request.
         """
-        if not _is_text(name):
-            raise ConfigurationError(f"name: must be a str that UTF-8 can encode, got {brief(name)}")
-        if not all(map(_is_text, (*tags, *tags.values()))):
-            raise ConfigurationError(f"tags: must be strs that UTF-8 can encode, got {brief(tags, 200)}")
+        check_text("name", name)
+        for text in (*tags, *tags.values()):
+            check_text("tags", text)
         return Scope(self, name, self._recorder(), tags)
-
-
-def _is_text(given: object) -> bool:
-    if not isinstance(given, str):
-        return False
-    try:
-        given.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _UNPROCESSED = "UnprocessedItems"
@@ -355,27 +344,27 @@ class _TracedObserver(_MeterObserver):
         if not next(self._looks):
             return
         try:
-            for table, key in self._rows_of(call):
-                known = sharding_in(call, table) or self._described.get(table)
+            for key in self._rows_of(call):
+                known = sharding_in(call, key[1]) or self._described.get(key[1])
                 name = known.keys.sort[0] if known is not None and known.keys.sort else None
                 sort = wire_key(call.params.get("Key") or call.params.get("Item") or {}, name)
                 if sort is not None:
                     self._trace.see_item(key, sort[1])
-            headers = (parsed.get("ResponseMetadata") or {}).get("HTTPHeaders", {})
-            self._trace.see_date(headers.get("date"), self._clock())
+            metadata = parsed.get("ResponseMetadata") or {}
+            self._trace.see_date(metadata.get("HTTPHeaders", {}).get("date"), self._clock())
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the trace could not look at the call", call.operation)
 
     def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], response: Mapping[str, Any]) -> None:
         super()._throttled(call, note, reasons, response)
-        for _, key in self._rows_of(call):
+        for key in self._rows_of(call):
             self._trace.throttle(key, self._clock())
 
-    def _rows_of(self, call: Call) -> Iterator[tuple[str, RowKey]]:
+    def _rows_of(self, call: Call) -> Iterator[RowKey]:
         for table in tables_of(call):
             if self._only is None or table in self._only:
                 keys = keys_of(wire_key_of(call, table, self._keys), sharding_in(call, table))
-                yield table, (call.operation, table, None, *keys)
+                yield call.operation, table, None, *keys
 
 
 def _key_of(table: str, key: Mapping[str, Any] | None) -> KeyOfTable | None:

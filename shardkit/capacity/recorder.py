@@ -19,6 +19,7 @@ from shardkit.capacity.usage import part_of
 from shardkit.dynamodb.requests import OPERATIONS
 
 if TYPE_CHECKING:
+    from shardkit.capacity.trace import Trace
     from shardkit.sharding.layout import Sharding
 
 _AT_ONCE = 64
@@ -35,9 +36,10 @@ Tags = tuple[tuple[str, str], ...]
 class Backlog:
     """The calls of a meter and its scopes that are not yet added up; for many threads."""
 
-    def __init__(self, *, window: float, watch: HotKeyWatch | None = None) -> None:
+    def __init__(self, *, window: float, watch: HotKeyWatch | None = None, trace: Trace | None = None) -> None:
         self._part = part_of(window)
         self._watch = watch
+        self._trace = trace
         self._second: int | None = None
         self._calls: deque[tuple[Whole | Charge, float, tuple[Recorder, ...], Tags]] = deque()
         self._lock = threading.Lock()
@@ -80,6 +82,8 @@ class Backlog:
             for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
+                if self._trace is not None:
+                    self._trace.take(charge, now)
         if self._watch is not None:
             self._watch.report()
 

@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from operator import add
 
-RowKey = tuple[str, str, str | None, object, object]
-"""Operation, table, index, logical key, stored key."""
-Kept = tuple[RowKey, list[float], float]
-"""A row's key, its figures (calls, read units, write units, throttled attempts), and its weight."""
+RowKey = tuple[str, str, str | None, object, object]  # operation, table, index, logical key, stored key
+Row = list[float]  # calls, read units, write units, throttled attempts
 MOST_RECENT = 10_000  # keys whose last minute is known
 _HALVED = 30  # seconds
 _LEAST = 0.5  # a row has at least one call, so here all are kept
@@ -22,35 +20,31 @@ class Thinning:
         self._wanted = rows_per_second
         self._draw = draw
         self._threshold = 1.0
-        self.recent: dict[tuple[object, ...], float] = {}
+        self.recent: defaultdict[tuple[object, ...], float] = defaultdict(float)
         self._halved = 0
 
-    def keep(self, second: int, rows: Mapping[RowKey, list[float]]) -> list[Kept]:
-        """Return the rows of a second to keep, and after them the exact total of each operation, table and index."""
+    def keep(self, second: int, rows: Mapping[RowKey, Row]) -> list[tuple[RowKey, Row, float]]:
+        """Return the rows of a second to keep, with weights; after them the exact total of each operation and place."""
         if abs(second - self._halved) >= _HALVED:
             self._halve()
             self._halved = second
-        totals: defaultdict[RowKey, list[float]] = defaultdict(lambda: [0.0] * 4)
-        recent = self.recent
-        for (operation, table, index, logical, _), (calls, read, write, throttled) in rows.items():
-            place = operation, table, index, None, None
-            totals[place] = [*map(add, totals[place], (calls, read, write, throttled))]
-            if logical is not None:
-                size = max(calls, read + write) + throttled
-                recent[table, index, logical] = recent.get((table, index, logical), 0.0) + size
-        kept: list[Kept] = []
+        totals: defaultdict[RowKey, Row] = defaultdict(lambda: [0.0] * 4)
+        for key, row in rows.items():
+            place = (*key[:3], None, None)
+            totals[place] = [*map(add, totals[place], row)]
+            self.recent[key[1:4]] += max(row[0], row[1] + row[2]) + row[3]
+        kept: list[tuple[RowKey, Row, float]] = []
         for key, row in rows.items():
             if key[3] is not None:
-                probability = recent[key[1:4]] / self._threshold
+                probability = self.recent[key[1:4]] / self._threshold
                 if probability >= 1.0 or self._draw() < probability:
                     kept.append((key, row, 1 / min(1.0, probability)))
         # Slowly: by the root, and at most a factor of 2. The 1 is for less than a row a second.
         step = ((len(kept) + 1) / (self._wanted + 1)) ** 0.5
         self._threshold = max(_LEAST, self._threshold * min(2.0, max(0.5, step)))
-        while len(recent) > MOST_RECENT:
-            recent = self._halve()
+        while len(self.recent) > MOST_RECENT:
+            self._halve()
         return kept + [(key, total, 1.0) for key, total in totals.items()]
 
-    def _halve(self) -> dict[tuple[object, ...], float]:
-        self.recent = {key: size / 2 for key, size in self.recent.items() if size >= 1}
-        return self.recent
+    def _halve(self) -> None:
+        self.recent = defaultdict(float, {key: size / 2 for key, size in self.recent.items() if size >= 1})

@@ -29,7 +29,6 @@ from shardkit.partitions.scenarios.entries import Entries
 @option("--partitions", group="Table", type=int, help="Partitions; if not given, enough for twice the busiest second.")
 @option("--read-units", group="Table", type=float, help="Provisioned read units a second; if not given, on-demand.")
 @option("--write-units", group="Table", type=float, help="Provisioned write units a second, likewise.")
-@option("--burst/--no-burst", group="Table", default=True, help="A provisioned table keeps what it does not use.")
 @option("--prices", group=OUTPUT, help="A TOML file with [prices], as of shardkit timeseries, to show dollars.")
 @option("--plot", group=OUTPUT, help="Draw what is throttled, by traffic: to a file such as trace.svg.")
 @options.as_json
@@ -43,7 +42,7 @@ def trace(_: Call, files: tuple[str, ...], prices: str | None, plot: str | None,
     drawn = drawing(plot, draw)
     how["shards"], how["times"] = _numbers("--shards", how["shards"], int), _numbers("--times", how["times"], float)
     plan = plan_trace(files, **how | {"keys": how["keys"] or None}, prices=None if prices is None else _prices(prices))
-    code = FAILED if plan.decisions[plan.today] is None else 0
+    code = FAILED if plan.decisions[plan.times.index(1)] is None else 0
     return Outcome(plan.to_dict, lambda _: print(plan), code, draw=lambda: drawn(plan))
 
 

@@ -41,6 +41,13 @@ def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int =
     return given
 
 
+def check_text(name: str, given: Any) -> None:
+    try:
+        str.encode(given)
+    except (TypeError, UnicodeEncodeError):  # of the latter, an unpaired surrogate
+        raise ConfigurationError(f"{name}: must be a str that UTF-8 can encode, got {brief(given)}") from None
+
+
 def check_side_by_side(name: str, given: Any, *, processes: int = 1) -> int:
     most, why = MOST_SIDE_BY_SIDE * processes, "each needs a thread and a connection"
     return check_count(name, given, "concurrent requests", most=most, why=why)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import inf
 from os import PathLike
 from statistics import fmean
 from typing import Any
@@ -12,17 +13,17 @@ from typing import Any
 from shardkit.analysis.per_key import PerKey, are_few
 from shardkit.analysis.prices import Prices
 from shardkit.analysis.shards import HEADROOM
-from shardkit.analysis.trace_files import HashedKey, TraceRow, read_traces
+from shardkit.analysis.trace_files import TraceRow, read_traces
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError, brief
-from shardkit.partitions.partition import LIMITS, kept
-from shardkit.partitions.replay import Replay, Traffic, refused, waits
-from shardkit.partitions.rules import BURST_SECONDS
+from shardkit.partitions.partition import LIMITS
+from shardkit.partitions.replay import Keys, Replay, Traffic
 from shardkit.partitions.statements import counted, number, percent
 
-FINE = 0.001
-"""The most that may be throttled: this part of the write units, and of the read units."""
+FINE = 0.001  # of the write units, and of the read units, may be throttled
+HASHES = 50  # DynamoDB's is not public, and one is luck
+_ENOUGH = HASHES - 1
 _EXACT = 0.95  # the least part of the hottest keys' units
 _ROOM = 1 / (1 - HEADROOM)
 _WARM = 0.25  # of a partition: a key that takes more may be the one that needs shards
@@ -36,9 +37,9 @@ class TraceWay:
     Args:
         shards: the number of shards.
         throttled: the part of the units that is throttled, of reads or writes, whichever is more: the mean over hashes.
-        interval: the lowest and highest of all hashes, and of other samples of the rows.
-        fine: under how many hashes at most 0.1% is throttled.
-        fine_up_to: the highest of ``times`` for which that is so under all hashes but one; None: none is.
+        interval: the lowest and highest of all hashes, and of another sample of the rows.
+        fine: under how many of 50 hashes at most 0.1% is throttled.
+        fine_again: the same, by another sample of the rows.
         mean_wait: seconds that a unit waits on average, if it is tried until it is served, at the traffic as it was.
         longest_wait: the longest of these waits.
         extra_read_units: read units a second that Queries take more than they did, on average.
@@ -49,7 +50,7 @@ class TraceWay:
     throttled: tuple[float, ...]
     interval: tuple[tuple[float, float], ...]
     fine: tuple[int, ...]
-    fine_up_to: float | None
+    fine_again: tuple[int, ...]
     mean_wait: float
     longest_wait: float
     extra_read_units: float
@@ -62,17 +63,8 @@ class TracePlan:
 
     Args:
         table: the table's name.
-        index: the index; None: the table.
-        began: the first second.
-        ended: the end of the last one.
-        read_units: all read units, exactly.
-        write_units: all write units, exactly.
-        throttled_attempts: attempts that were throttled meanwhile.
-        rows: how many rows were recorded.
-        exact: the part of the hottest keys' units that is in exact rows.
-        partitions: on how many partitions it is replayed.
-        assumed: whether their number was not given.
-        hashes: under how many hashes.
+        recorded: what was recorded, and on how many partitions it is replayed, as text.
+        partitions: the number of partitions.
         times: the multiples of the traffic.
         ways: the numbers of shards, fewest first.
         decisions: the least number that is fine, for each of ``times``; None: none is, or the rows do not tell.
@@ -82,43 +74,28 @@ class TracePlan:
     """
 
     table: str
-    index: str | None
-    began: datetime
-    ended: datetime
-    read_units: float
-    write_units: float
-    throttled_attempts: int
-    rows: int
-    exact: float
+    recorded: str
     partitions: int
-    assumed: bool
-    hashes: int
     times: tuple[float, ...]
     ways: tuple[TraceWay, ...]
     decisions: tuple[int | None, ...]
     unsure: tuple[float, ...]
-    hot_items: tuple[tuple[Any, float], ...]
+    hot_items: dict[str, float]
     line: str | None
-
-    @property
-    def today(self) -> int:
-        """The place in ``times`` of the traffic as it was, or else of the next more."""
-        return _place(self.times, 1.0)
 
     @property
     def sentence(self) -> str:
         """Which number of shards is enough until which traffic."""
-        found = dict(zip(self.decisions, self.times, strict=True))  # the highest multiple of each
+        highest = dict(zip(self.decisions, self.times, strict=True))  # multiple of each
         parts = [
-            f"{counted(shards, 'shard')} {'serves' if shards == 1 else 'serve'} "
-            f"{'the traffic as it was' if times == 1 else f'{number(times)} times the traffic'}"
-            for shards, times in found.items()
+            f"{counted(shards, 'shard')} {'serves' if shards == 1 else 'serve'} up to {number(times)}x the traffic"
+            for shards, times in highest.items()
             if shards is not None
         ]
-        for times, shards in zip(self.times, self.decisions, strict=True):
-            if shards is None and times not in self.unsure:
-                parts.append(f"{number(times)}x needs other shards than these, or more partitions")
-                break
+        decided = zip(self.times, self.decisions, strict=True)
+        beyond = [times for times, shards in decided if shards is None and times not in self.unsure]
+        if beyond:
+            parts.append(f"{number(beyond[0])}x needs other shards than these, or more partitions")
         if self.unsure:
             parts.append(
                 f"for {' and '.join(f'{number(times)}x' for times in self.unsure)} these rows carry no decision; "
@@ -127,47 +104,29 @@ class TracePlan:
         return "; ".join(parts)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield (
-            f"{self.table}{'' if self.index is None else f', index {self.index}'}, "
-            f"{self.began:%Y-%m-%d %H:%M:%S} to {self.ended:%Y-%m-%d %H:%M:%S} UTC: "
-            f"{counted(round(self.write_units), 'write unit')}, {counted(round(self.read_units), 'read unit')}, "
-            f"{counted(self.throttled_attempts, 'throttled attempt')}"
-            f"{', which count as if all had been wanted' if self.throttled_attempts else ''}"
-        )
-        yield (
-            f"{counted(self.rows, 'row')}, {percent(self.exact)} of the hottest keys' units exact; replayed on "
-            f"{counted(self.partitions, 'partition')}{' (assumed)' if self.assumed else ''}"
-        )
-        today = self.today
-        load = f"throttled, {number(self.times[today])}x"
-        yield f"shards  {load:>26}  wait: mean, longest  extra read units  fine in   fine up to"
+        today = self.times.index(1.0)
+        heads = "shards               throttled, 1x  wait: mean, longest  extra read units  fine in   fine up to"
+        lines = [self.recorded, heads]
         for way in self.ways:
             low, high = way.interval[today]
-            between = f" ({low:.2%} to {high:.2%})" if high > low else ""
-            yield (
-                f"{way.shards:>6}  {f'{way.throttled[today]:.2%}{between}':>26}  "
-                f"{f'{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s':>19}  {way.extra_read_units:>14,.0f}/s  "
-                f"{f'{way.fine[today]} of {self.hashes}':>8}  "
-                f"{'-' if way.fine_up_to is None else f'{number(way.fine_up_to)}x':>10}"
+            throttled = f"{way.throttled[today]:.2%}{f' ({low:.2%} to {high:.2%})' if high > low else ''}"
+            enough = [times for times, fine in zip(self.times, way.fine, strict=True) if fine >= _ENOUGH]
+            lines.append(
+                f"{way.shards:>6}  {throttled:>26}  {f'{way.mean_wait:,.3f} s, {way.longest_wait:,.1f} s':>19}  "
+                f"{way.extra_read_units:>14,.0f}/s  {f'{way.fine[today]} of {HASHES}':>8}  "
+                f"{f'{number(enough[-1])}x' if enough else '-':>10}"
                 f"{'' if way.dollars is None else f'  {way.dollars:,.2f} $ a month'}"
             )
-        yield self.sentence
-        for key, share in self.hot_items:
-            yield f"{brief(key, 60)}: one item takes {share:.0%} of it; shards do not help, because it stays on one"
+        lines.append(self.sentence)
+        for key, share in self.hot_items.items():
+            lines.append(f"{brief(key, 60)}: one item takes {share:.0%} of it, and stays on one of however many shards")
         if self.line is not None:
-            yield f"with {HEADROOM:.0%} left free: {self.line}"
+            lines.append(f"with {HEADROOM:.0%} left free: {self.line}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        return asdict(self) | {
-            "began": self.began.isoformat(),
-            "ended": self.ended.isoformat(),
-            "hot_items": [{"key": str(key), "share": share} for key, share in self.hot_items],
-            "sentence": self.sentence,
-        }
+        return asdict(self) | {"sentence": self.sentence}
 
 
 def plan_trace(
@@ -182,9 +141,7 @@ def plan_trace(
     at_random: bool = False,
     read_units: float | None = None,
     write_units: float | None = None,
-    burst: bool = True,
     prices: Prices | None = None,
-    hashes: int = 50,
 ) -> TracePlan:
     """Replay a recorded load with other numbers of shards, and with more traffic.
 
@@ -198,14 +155,12 @@ def plan_trace(
         index: a global index; None: the table.
         partitions: its partitions (``shardkit plan table``); None: enough for twice the busiest second.
         shards: the numbers of shards to try, each from 1 to 1,000.
-        times: the multiples of the traffic, above 0.
+        times: the multiples of the traffic, above 0; also 1, and 1.25 for 20% left free.
         keys: the logical keys that have so many shards, the others what they have; None: all have.
         at_random: whether shards are drawn (``RandomSuffix``), and not calculated.
         read_units: provisioned read units a second; None: on-demand, so that the table has no limit.
         write_units: provisioned write units a second, likewise.
-        burst: whether a provisioned table may use what it did not in the 300 seconds before.
         prices: to show what the extra read units cost.
-        hashes: under how many hashes; DynamoDB's is not public, and one is luck.
 
     Returns:
         The plan: ``print`` it, or see ``decisions``, ``line``, ``ways`` and ``sentence``.
@@ -214,18 +169,19 @@ def plan_trace(
         ConfigurationError: an argument is invalid, or there are no rows of the table.
 
     Cost:
-        No request; CPU in proportion to rows, seconds, shards and hashes: docs/reference/trace.md has figures.
+        No request; CPU in proportion to rows, seconds and shards: docs/reference/trace.md has figures.
     """
     numbers = sorted({check_count("shards", each, "shards", most=1000) for each in shards})
-    multiples = tuple(sorted({check_number("times", each, "times the traffic", above=True) for each in times}))
-    if not numbers or not multiples:
-        raise ConfigurationError("shards, times: must not be empty; give for example shards=[1, 8], times=[1, 2]")
-    for name, units in (("read_units", read_units), ("write_units", write_units)):
-        if units is not None:
-            check_number(name, units, "units a second", above=True)
+    given = {check_number("times", each, "times the traffic", above=True) for each in times}
+    multiples = tuple(sorted({1.0, _ROOM} | given))
+    if not numbers:
+        raise ConfigurationError("shards: must not be empty; give for example shards=[1, 8]")
+    rates = [
+        inf if units is None else check_number(name, units, "units a second", above=True)
+        for name, units in (("read_units", read_units), ("write_units", write_units))
+    ]
     if partitions is not None:
         check_count("partitions", partitions, "partitions", most=100_000)
-    check_count("hashes", hashes, "hashes")
     rows = [row for row in read_traces(files) if row.index_name == index and table in {None, row.table}]
     tables = sorted({row.table for row in rows})
     if len(tables) != 1:
@@ -233,154 +189,81 @@ def plan_trace(
         if tables:
             found = f"rows of several tables ({brief(', '.join(tables), 200)}); give one of them"
         raise ConfigurationError(f"table: {brief(table)}, index {brief(index)}: the files have {found}")
-    totals = [row for row in rows if row.key is None]
     # A drawn shard is another for each write of an item.
     asked = [row._replace(item=None) for row in rows] if at_random else rows
-    traffic = [Traffic(asked, kind) for kind in LIMITS]
-    replayed = _Replayed(
-        traffic,
-        partitions or max(1, rounded_up(2 * partitions_taken(*[max(one.total) for one in traffic]))),
-        multiples,
-        (read_units, write_units),
-        BURST_SECONDS if burst else 0.0,
-        hashes,
-        prices,
-    )
-    ways, under = zip(*[replayed.way(each, keys) for each in numbers], strict=True)
+    traffic = [Traffic(asked, kind, rate) for kind, rate in zip(LIMITS, rates, strict=True)]
+    count = partitions or max(1, rounded_up(2 * partitions_taken(*[max(one.total) for one in traffic])))
+
+    def way_of(shards: int, only: Keys) -> TraceWay:
+        replays = [Replay(one, count, multiples, shards, only) for one in traffic]
+        return _way(replays, shards, prices, sampled=traffic[0].sampled)
+
+    ways = tuple(way_of(each, keys) for each in numbers)
     exact = min(one.exact for one in traffic)
     decisions, unsure = [], []
     for place, each in enumerate(multiples):
-        # By these rows, and by other samples of them.
-        firsts = {_first(numbers, [of_way[sample][place] for of_way in under]) for sample in (0, 1)}
-        if exact < _EXACT or len(firsts) > 1:
+        by_rows = [way.shards for way in ways if way.fine[place] >= _ENOUGH]
+        again = [way.shards for way in ways if way.fine_again[place] >= _ENOUGH]
+        if exact < _EXACT or by_rows[:1] != again[:1]:
             unsure.append(each)
-        decisions.append(None if each in unsure else firsts.pop())
-    hot_items = {
-        key: one.hot_item[1]
-        for units in traffic
-        for key, one in units.keys.items()
-        if one.peak * one.hot_item[1] > units.limit
-    }
+        decisions.append(None if each in unsure else next(iter(by_rows), None))
+    hot = sorted((pair for units in traffic for pair in units.hot.items()), key=lambda pair: -pair[1].peak)
+    room = multiples.index(_ROOM)
+    wanted, line = decisions[room], None
+    if wanted is not None and wanted > 1:
+        line = f"shards={wanted}" if keys is None else PerKey(dict.fromkeys(keys, wanted)).argument
+        few = [*dict.fromkeys(key for key, one in hot if one.peak > _WARM and one.share <= 1 / 2)]
+        alone = keys is None and are_few(few, max(len(units.hashes) for units in traffic))
+        for one in (way_of(each, few) for each in numbers if alone and each >= wanted):
+            if min(one.fine[room], one.fine_again[room]) >= _ENOUGH:
+                line = PerKey(dict.fromkeys(few, one.shards)).argument
+                break
     return TracePlan(
         table=tables[0],
-        index=index,
-        began=datetime.fromtimestamp(min(row.second for row in rows), UTC),
-        ended=datetime.fromtimestamp(max(row.second for row in rows) + 1, UTC),
-        read_units=sum(row.read_units for row in totals),
-        write_units=sum(row.write_units for row in totals),
-        throttled_attempts=sum(row.throttled for row in totals),
-        rows=len(rows) - len(totals),
-        exact=exact,
-        partitions=replayed.partitions,
-        assumed=partitions is None,
-        hashes=hashes,
+        recorded=_recorded(rows, exact, f"{counted(count, 'partition')}{'' if partitions else ' (assumed)'}"),
+        partitions=count,
         times=multiples,
         ways=ways,
         decisions=tuple(decisions),
         unsure=tuple(unsure),
-        hot_items=tuple(hot_items.items()),
-        line=replayed.line(numbers, decisions[_place(multiples, _ROOM)], keys),
+        hot_items={str(key): one.share for key, one in hot if one.peak * one.share > 1},
+        line=line,
     )
 
 
-_Shares = Sequence[Sequence[float]]  # what is throttled, for each multiple, under each hash
+def _recorded(rows: Sequence[TraceRow], exact: float, partitions: str) -> str:
+    seconds, index = [row.second for row in rows], rows[0].index_name
+    began, ended = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" for at in (min(seconds), max(seconds) + 1))
+    totals = [(row.write_units, row.read_units, row.throttled) for row in rows if row.key is None]
+    writes, reads, throttled = (round(sum(column)) for column in zip((0, 0, 0), *totals, strict=True))
+    return (
+        f"{rows[0].table}{'' if index is None else f', index {index}'}, {began} to {ended} UTC: "
+        f"{counted(writes, 'write unit')}, {counted(reads, 'read unit')}, {counted(throttled, 'throttled attempt')}"
+        f"{', which count as if all had been wanted' if throttled else ''}\n{counted(len(rows) - len(totals), 'row')}, "
+        f"{percent(exact)} of the hottest keys' units exact; replayed on {partitions}"
+    )
 
 
-@dataclass(frozen=True)
-class _Replayed:
-    """The traffic, and on what it is replayed."""
-
-    traffic: Sequence[Traffic]
-    partitions: int
-    times: tuple[float, ...]
-    rates: Sequence[float | None]
-    burst_seconds: float
-    hashes: int
-    prices: Prices | None
-
-    def way(self, shards: int, only: Collection[Any] | None) -> tuple[TraceWay, tuple[_Shares, _Shares]]:
-        """Replay a number of shards; return also what is throttled: by these rows, and by other samples of them."""
-        replays = [Replay(one, self.partitions, shards, only) for one in self.traffic]
-        under, means, longest = zip(*[self._shares(replays, salt) for salt in range(self.hashes)], strict=True)
-        columns = others = [*zip(*under, strict=True)]
-        if self.traffic[0].sampled:
-            drawn = [self._shares(replays, salt, drawn=True)[0] for salt in range(self.hashes)]
-            others = [*zip(*drawn, strict=True)]
-        enough = [times for times, column in zip(self.times, columns, strict=True) if _is_fine(column)]
-        extra = fmean(replays[0].extra)
-        way = TraceWay(
-            shards=shards,
-            throttled=tuple(map(fmean, columns)),
-            interval=tuple((min(map(min, both)), max(map(max, both))) for both in zip(columns, others, strict=True)),
-            fine=tuple(sum(share <= FINE for share in column) for column in columns),
-            fine_up_to=max(enough, default=None),
-            mean_wait=fmean(means),
-            longest_wait=max(longest),
-            extra_read_units=extra,
-            dollars=None if self.prices is None else extra * self.prices.read_unit_hour * _MONTH,
-        )
-        return way, (columns, others)
-
-    def _shares(self, replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
-        """Return the part that is throttled, for each multiple, and the mean and longest wait, under one hash."""
-        shares, mean, longest = [0.0] * len(self.times), 0.0, 0.0
-        for limit, rate, replay in zip(LIMITS.values(), self.rates, replays, strict=True):
-            if max(replay.total) * max(1.0, *self.times) <= min(limit, rate or limit):
-                continue  # one partition serves it all
-            # Twice the traffic is to partitions what the traffic is to half of them.
-            by_table: list[list[float]] = [[] for _ in self.times]
-            if rate is not None:
-                rates = [rate / times for times in self.times]
-                by_table = [refused(replay.total, each, kept(each, self.burst_seconds)) for each in rates]
-            lost = [*map(sum, by_table)]
-            for cells in replay.asked(salt, drawn=drawn):
-                most = max(cells)
-                for place, times in enumerate(self.times):
-                    if most * times > limit:
-                        served = cells
-                        if by_table[place]:
-                            rows = zip(cells, by_table[place], replay.total, strict=True)
-                            served = [cell * (1 - out / (whole or 1.0)) for cell, out, whole in rows]
-                        lost[place] += sum(refused(served, limit / times))
-                if most > limit and not drawn:
-                    waited, longer = waits(cells, limit)
-                    mean, longest = mean + waited / sum(replay.total), max(longest, longer)
-            shares = [max(share, units / sum(replay.total)) for share, units in zip(shares, lost, strict=True)]
-        return shares, mean, longest
-
-    def line(self, numbers: Sequence[int], wanted: int | None, keys: Collection[Any] | None) -> str | None:
-        """Return what to write: shards for the hottest keys alone if that is enough, else for all."""
-        if wanted is None or wanted == 1:
-            return None
-        if keys is not None:
-            return _argument(keys, wanted)
-        peaks = {
-            key: one.peak / traffic.limit
-            for traffic in self.traffic
-            for key, one in traffic.keys.items()
-            if one.peak > _WARM * traffic.limit and one.hot_item[1] <= 1 / 2
-        }
-        hot = sorted(peaks, key=peaks.__getitem__, reverse=True)
-        few = are_few(hot, max(len(traffic.numbers) for traffic in self.traffic))
-        for shards in numbers[numbers.index(wanted) :] if few else ():
-            _, under = self.way(shards, frozenset(hot))
-            if all(_is_fine(sample[_place(self.times, _ROOM)]) for sample in under):
-                return _argument(hot, shards)
-        return f"shards={wanted}"
+def _way(replays: Sequence[Replay], shards: int, prices: Prices | None, *, sampled: bool) -> TraceWay:
+    under, means, longest = zip(*[_under(replays, salt) for salt in range(HASHES)], strict=True)
+    columns = others = [*zip(*under, strict=True)]
+    if sampled:
+        others = [*zip(*[_under(replays, salt, drawn=True)[0] for salt in range(HASHES)], strict=True)]
+    extra = fmean(replays[0].extra)
+    return TraceWay(
+        shards=shards,
+        throttled=tuple(map(fmean, columns)),
+        interval=tuple((min(map(min, both)), max(map(max, both))) for both in zip(columns, others, strict=True)),
+        fine=tuple(sum(share <= FINE for share in of_hashes) for of_hashes in columns),
+        fine_again=tuple(sum(share <= FINE for share in of_hashes) for of_hashes in others),
+        mean_wait=fmean(means),
+        longest_wait=max(longest),
+        extra_read_units=extra,
+        dollars=None if prices is None else extra * prices.read_unit_hour * _MONTH,
+    )
 
 
-def _is_fine(of_hashes: Sequence[float]) -> bool:
-    return sum(share > FINE for share in of_hashes) <= 1
-
-
-def _first(numbers: Sequence[int], shares: Iterable[Sequence[float]]) -> int | None:
-    return next((count for count, of_hashes in zip(numbers, shares, strict=True) if _is_fine(of_hashes)), None)
-
-
-def _argument(keys: Iterable[Any], shards: int) -> str:
-    shown = (f"<the key whose hash is {key}>" if isinstance(key, HashedKey) else key for key in keys)
-    return PerKey(dict.fromkeys(shown, shards)).argument
-
-
-def _place(times: Sequence[float], least: float) -> int:
-    return next((place for place, each in enumerate(times) if each >= least), len(times) - 1)
+def _under(replays: Sequence[Replay], salt: int, *, drawn: bool = False) -> tuple[list[float], float, float]:
+    """Return the part that is throttled at each multiple, and the mean and longest wait, of reads and writes."""
+    shares, means, longest = zip(*[replay.under(salt, drawn=drawn) for replay in replays], strict=True)
+    return [*map(max, *shares)], sum(means), max(longest)

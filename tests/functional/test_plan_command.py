@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from shardkit.capacity import Trace
+from shardkit.capacity import Trace, TraceRow
 from shardkit.cli import build_app
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards, plan_trace
 
@@ -182,8 +182,8 @@ def traced(tmp_path: Path) -> str:
     trace = Trace(tmp_path, keys="plain")
     for second in range(30):
         for number in range(40):
-            trace.add(table="Orders", key=f"k{number}", at=1404900000 + second, write_units=5.0)
-        trace.add(table="Orders", key="t0000", at=1404900000 + second, calls=1500, write_units=1500.0)
+            trace.add(TraceRow(1404900000 + second, "PutItem", "Orders", key=f"k{number}", write_units=5.0))
+        trace.add(TraceRow(1404900000 + second, "PutItem", "Orders", key="t0000", calls=1500, write_units=1500.0))
     trace.flush()
     return str(tmp_path)
 
@@ -198,11 +198,10 @@ def test_trace(traced: str, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, f"{plan}\n")
     assert 'with 20% left free: shards={"t0000": ' in result.stdout
     (file,) = tmp_path.glob("*.gz")
-    options = ("--key", "t0000", "--write-units", "3000", "--no-burst", "--random")
+    options = ("--key", "t0000", "--write-units", "3000", "--random")
     more = plan_trace(
-        [file], shards=[1, 4, 16], times=[1, 1.25], partitions=16, keys=["t0000"], write_units=3000, burst=False,
-        at_random=True,
-    )  # fmt: skip
+        [file], shards=[1, 4, 16], times=[1, 1.25], partitions=16, keys=["t0000"], write_units=3000, at_random=True
+    )
     assert planned("trace", str(file), *FEW, *options) == as_json(more)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from shardkit import ConfigurationError
-from shardkit.analysis.trace_files import HashedKey, TraceRow
+from shardkit.analysis.trace_files import TraceRow
 from shardkit.capacity.thinning import RowKey, Thinning
 from shardkit.core.hashing import stable_hash
 from shardkit.partitions import Partitions, plan_shards, plan_trace
 from shardkit.partitions.model import HASHES
-from shardkit.partitions.replay import Replay, Traffic, base_of, place_of, refused, waits
+from shardkit.partitions.replay import Replay, Traffic, place_of, refused, waits
 from shardkit.timeseries import Prices
 from tests.support.profiles import LONG
 
@@ -41,9 +41,7 @@ def queries(seconds: int, key: str, count: int, units: float, shards: int = 1) -
 
 
 def planned(rows: Any, **options: Any) -> Any:
-    return plan_trace(
-        rows, **{"partitions": 16, "shards": (1, 2, 4, 8, 16), "times": (1, 1.25), "hashes": 10, **options}
-    )
+    return plan_trace(rows, **{"partitions": 16, "shards": (1, 2, 4, 8, 16), "times": (1, 1.25), **options})
 
 
 def calls_of(seed: int, seconds: int) -> list[list[tuple[str, int]]]:
@@ -74,7 +72,7 @@ def by_call(calls: list[list[tuple[str, int]]], shards: int, salt: int, times: f
     lost = total = 0
     for second, ones in enumerate(calls):
         for place, (key, item) in enumerate(ones):
-            at = place_of(base_of(stable_hash(key), salt), item % shards, 12)
+            at = place_of(stable_hash(key), item % shards, salt, 12)
             now = second + place / len(ones)
             lost += partitions.serve(HASHES * at // 12 + 1, "write", times, now) is not None
             total += 1
@@ -86,7 +84,7 @@ def test_shares_are_within_half_a_point_of_the_model_call_by_call(rows_per_secon
     calls = calls_of(3, 25)
     traffic = Traffic([*kept(calls, rows_per_second)], "write")
     for shards, salt, times in ((1, 0, 1.0), (8, 2, 1.5)):
-        replay = Replay(traffic, 12, shards)
+        replay = Replay(traffic, 12, (times,), shards, None)
         share = sum(sum(refused(cells, 1000 / times)) for cells in replay.asked(salt)) / sum(replay.total)
         assert share == pytest.approx(by_call(calls, shards, salt, times), abs=0.005)
 
@@ -95,11 +93,10 @@ def test_it_names_the_hot_key_alone() -> None:
     plan = planned(writes(60, t0000=1500.0, **{f"k{n}": 5.0 for n in range(40)}))
     assert plan.decisions[0] is not None
     assert plan.line == f'shards={{"t0000": {plan.decisions[1]}}}'  # with 20% left free
-    assert plan.sentence == f"{plan.decisions[1]} shards serve 1.25 times the traffic"
+    assert plan.sentence == f"{plan.decisions[1]} shards serve up to 1.25x the traffic"
     assert plan.line in str(plan)
     assert plan.to_dict()["line"] == plan.line
-    assert [way.fine[0] for way in plan.ways] == sorted(way.fine[0] for way in plan.ways)
-    assert plan.ways[0].fine[0] == 0
+    assert [way.fine[0] for way in plan.ways][::4] == [0, 50]
     assert plan.ways[0].throttled[0] == pytest.approx(500 / 1700, abs=0.02)
     assert plan.ways[0].longest_wait == pytest.approx(30.0, abs=2.0)  # 500 units a second are left, for a minute
 
@@ -110,13 +107,13 @@ def test_a_load_that_is_even_needs_no_shards_and_gets_no_line() -> None:
 
 
 def test_many_hot_keys_get_shards_for_all() -> None:
-    plan = planned(writes(40, **{f"k{n}": 400.0 for n in range(16)}), partitions=32, hashes=20)
+    plan = planned(writes(40, **{f"k{n}": 400.0 for n in range(16)}), partitions=32)
     assert plan.line == f"shards={plan.decisions[1]}"
 
 
 def test_it_is_within_a_factor_of_two_of_the_planner() -> None:
     for load in (1500, 4000):
-        plan = planned(writes(60, hot=float(load)), shards=(1, 2, 4, 8, 11, 16, 23, 32, 45, 64, 90), hashes=50)
+        plan = planned(writes(60, hot=float(load)), shards=(1, 2, 4, 8, 11, 16, 23, 32, 45, 64, 90))
         needed = plan_shards(350, load, partitions=16).shards
         assert needed is not None
         assert needed / 2 <= plan.decisions[1] <= needed * 2
@@ -126,10 +123,10 @@ def test_one_hot_item_stays_on_its_shard_unless_shards_are_drawn() -> None:
     rows = [row._replace(item=None if row.key is None else 5) for row in writes(60, hot=1500.0)]
     plan = planned(rows)
     assert (plan.decisions, plan.line) == ((None, None), None)
-    assert plan.hot_items == (("hot", pytest.approx(1.0)),)
-    assert "one item takes 100% of it" in str(plan)
+    assert plan.hot_items == {"hot": pytest.approx(1.0, abs=0.02)}
+    assert "one item takes 98% of it" in str(plan)
     drawn = planned(rows, at_random=True, shards=[32])
-    assert (drawn.hot_items, drawn.decisions[0]) == ((), 32)
+    assert (drawn.hot_items, drawn.decisions[0]) == ({}, 32)
 
 
 def test_only_the_given_keys_get_shards() -> None:
@@ -140,9 +137,8 @@ def test_only_the_given_keys_get_shards() -> None:
 
 
 def test_a_hashed_key_is_named_by_its_hash() -> None:
-    rows = [*writes(60, ab12=1500.0, **{f"k{n}": 5.0 for n in range(9)})]
-    rows = [row if row.key is None else row._replace(key=HashedKey(row.key)) for row in rows]
-    assert planned(rows).line == 'shards={"<the key whose hash is ab12>": 2}'
+    rows = writes(60, **{"<hash ab12>": 1500.0, **{f"k{n}": 5.0 for n in range(9)}})
+    assert str(planned(rows).line).startswith('shards={"<hash ab12>": ')
 
 
 def test_queries_take_more_by_each_shard_than_now() -> None:
@@ -159,15 +155,12 @@ def test_queries_take_more_by_each_shard_than_now() -> None:
 def test_a_provisioned_table_has_a_limit_and_a_burst() -> None:
     rows = [*writes(60, **{f"k{n}": 10.0 for n in range(60)})]
     assert planned(rows).ways[0].throttled == (0.0, 0.0)
-    flat = planned(rows, write_units=300, burst=False).ways[0]
-    assert flat.throttled[0] == pytest.approx(0.5, abs=0.01)
-    kept_units = planned(rows, write_units=550).ways[0]
-    assert kept_units.throttled[0] == pytest.approx((60 * 50 - 550) / 36_000, abs=0.001)
+    assert planned(rows, write_units=550).ways[0].throttled[0] == pytest.approx((60 * 50 - 550) / 36_000, abs=0.001)
 
 
 def test_partitions_that_are_not_given_are_assumed() -> None:
     plan = planned(writes(20, a=900.0, b=900.0, c=900.0), partitions=None)
-    assert (plan.partitions, plan.assumed) == (6, True)
+    assert plan.partitions == 6
     assert "6 partitions (assumed)" in str(plan)
 
 
@@ -175,7 +168,7 @@ def test_rows_that_say_too_little_are_refused() -> None:
     exact = [*writes(60, hot=1500.0, warm=500.0)]
     thin = [row._replace(weight=50.0) if row.key == "hot" and row.second % 50 == 0 else row for row in exact]
     plan = planned([row for row in thin if row.key != "hot" or row.weight > 1])
-    assert plan.exact < 0.5
+    assert "16.66% of the hottest keys' units exact" in plan.recorded
     assert (plan.decisions, plan.unsure, plan.line) == ((None, None), (1, 1.25), None)
     assert "these rows carry no decision" in plan.sentence
     assert "record more rows" in str(plan)
@@ -198,7 +191,7 @@ def test_another_sample_that_could_decide_otherwise_is_no_decision() -> None:
 def test_throttled_attempts_count_as_if_all_had_been_wanted() -> None:
     rows = [row._replace(throttled=500) for row in writes(60, hot=1000.0)]
     plan = planned(rows)
-    assert (plan.write_units, plan.throttled_attempts) == (60_000, 30_000)
+    assert ": 60,000 write units, 0 read units, 30,000 throttled attempts" in plan.recorded
     assert plan.ways[0].throttled[0] == pytest.approx(500 / 1500, abs=0.02)
     assert "30,000 throttled attempts, which count as if all had been wanted" in str(plan)
 
@@ -206,7 +199,6 @@ def test_throttled_attempts_count_as_if_all_had_been_wanted() -> None:
 def test_an_index_is_replayed_by_its_own_rows() -> None:
     rows = [row._replace(index_name="by-status") for row in writes(60, open=1500.0)] + [*writes(60, a=1.0)]
     plan = planned(rows, index="by-status")
-    assert (plan.index, plan.write_units) == ("by-status", 90_000)
     assert str(plan).startswith(
         "Orders, index by-status, 2014-07-09 10:00:00 to 2014-07-09 10:01:00 UTC: 90,000 write units"
     )
@@ -220,7 +212,6 @@ def test_an_index_is_replayed_by_its_own_rows() -> None:
         ({"times": [0]}, "times"),
         ({"partitions": 0}, "partitions"),
         ({"write_units": 0}, "write_units"),
-        ({"hashes": 0}, "hashes"),
         ({"table": "Other"}, "table"),
         ({"index": "none"}, "table"),
     ],
@@ -240,7 +231,7 @@ def test_of_several_tables_one_must_be_named() -> None:
 def test_waits_and_the_tables_limit() -> None:
     assert waits([3000.0, 0.0, 0.0], 1000.0) == (1000.0, 1.0)
     assert refused([3000.0, 500.0, 2600.0], 1000.0) == [1000, 0, 1100]  # a second's units are there at the start
-    assert refused([0.0, 200.0, 400.0], 100.0, 200.0) == [0, 0, 200]
+    assert refused([0.0, 200.0, 400.0], 100.0, 2.0) == [0, 0, 200]
 
 
 def of_fleet(calls: list[list[tuple[str, int]]], processes: int, rows_per_second: float) -> Iterator[TraceRow]:
@@ -260,9 +251,9 @@ def test_decisions_are_those_of_the_whole_trace() -> None:
     """At 30 rows a second of one process, and at the default of 20; at 30 rows of all 20 right or refused."""
     for seed in range(3):
         calls = calls_of(seed, 300)
-        whole = planned([*kept(calls, 1e9)], hashes=50, times=(1, 1.5, 2))
+        whole = planned([*kept(calls, 1e9)], times=(1, 1.5, 2))
         thin, default, few = (
-            planned([*rows], hashes=50, times=(1, 1.5, 2))
+            planned([*rows], times=(1, 1.5, 2))
             for rows in (kept(calls, 30.0), of_fleet(calls, 20, 50.0), of_fleet(calls, 20, 1.5))
         )
         for plan in (thin, default, few):
