@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardkit.capacity import Trace
+from shardkit.capacity import Trace, TraceRow
 from shardkit.cli import build_app
 from shardkit.partitions import plan_series
 
@@ -207,7 +207,7 @@ def planned_config(folder: Path, resource: DynamoDBServiceResource) -> str:
         AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
     )
     trace = Trace(folder / "traces", keys="plain")
-    trace.add(table="clicks-2014-07-08", key="c1", at=1404800000, calls=3000, write_units=3000.0)
+    trace.add(TraceRow(1404800000, "PutItem", "clicks-2014-07-08", key="c1", calls=3000, write_units=3000.0))
     trace.flush()
     return str(file)
 
