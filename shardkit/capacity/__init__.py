@@ -6,6 +6,7 @@ from shardkit.analysis.trace_files import TraceRow, read_traces
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue
+from shardkit.capacity.heat_report import HeatReport
 from shardkit.capacity.hot_keys import HotKeyWarning
 from shardkit.capacity.lookups import CacheUsage
 from shardkit.capacity.meter import CapacityMeter
@@ -25,6 +26,7 @@ __all__ = [
     "CapacityBudget",
     "CapacityEstimator",
     "CapacityMeter",
+    "HeatReport",
     "HotKey",
     "HotKeyWarning",
     "ItemChange",

@@ -32,9 +32,11 @@ from shardkit.capacity.charge import (
     wire_key,
     wire_key_of,
 )
+from shardkit.capacity.heat_report import HeatReport
 from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
 from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
+from shardkit.capacity.seconds import Seconds
 from shardkit.capacity.thinning import RowKey
 from shardkit.capacity.trace import Trace
 from shardkit.core.checks import check_text
@@ -82,13 +84,15 @@ class CapacityMeter(Totals):
             most 1. A stored key that reaches it within one second is logged as a warning, at most once a minute. None:
             no warnings.
         trace: where to record what calls take, by second and key, for ``shardkit plan trace``; None: nowhere.
+        heat: what reports the hottest keys to ``shardkit tune``; None: nothing.
         on_warning: is called with each :class:`HotKeyWarning`, on the thread (or in the task) that made the call, so it
             must return quickly. Its errors are logged.
         clock: returns the time in seconds; for tests.
 
     Raises:
         ConfigurationError: ``max_keys`` is less than 1, ``window`` is not above 0, ``warn_at`` or ``on_warning`` is
-            invalid, ``on_warning`` is given without ``warn_at``, or ``trace`` is not a :class:`Trace`.
+            invalid, ``on_warning`` is given without ``warn_at``, ``trace`` is not a :class:`Trace`, or ``heat`` not a
+            :class:`HeatReport`.
 
     Cost:
         No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not ask does
@@ -108,20 +112,24 @@ class CapacityMeter(Totals):
         warn_at: float | None = None,
         on_warning: Callable[[HotKeyWarning], object] | None = None,
         trace: Trace | None = None,
+        heat: HeatReport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if warn_at is None and on_warning is not None:
             raise ConfigurationError("on_warning: must be given together with warn_at; give for example warn_at=0.8")
         if not isinstance(trace, Trace | None):
             raise ConfigurationError(f"trace: must be a Trace, got {brief(trace)}")
+        if not isinstance(heat, HeatReport | None):
+            raise ConfigurationError(f"heat: must be a HeatReport, got {brief(heat)}")
+        watchers = tuple(one for one in (trace, heat) if one is not None)
         watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
-        backlog = Backlog(window=window, watch=watch, trace=trace)
+        backlog = Backlog(window=window, watch=watch, watchers=watchers)
         self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(watch=watch), {})
         observer: Callable[..., _MeterObserver] = _MeterObserver
-        if trace is not None:
-            trace.record(self, backlog, clock)
-            observer = partial(_TracedObserver, trace)
+        for one in watchers:
+            one.record(self, backlog, clock)
+            observer = partial(_WatchedObserver, watchers)
         self._observers = Observers(partial(observer, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str | Mapping[str, Any]] | None = None) -> Attachment:
@@ -331,12 +339,12 @@ class _MeterObserver(ClientObserver, CacheObserver):
                 tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key, index_keys=index_keys)
 
 
-class _TracedObserver(_MeterObserver):
-    """Also shows a trace what was throttled, and every 32nd call: its sort key, and the time in its answer."""
+class _WatchedObserver(_MeterObserver):
+    """Also shows what was throttled, and every 32nd call: its sort key, and the time in its answer."""
 
-    def __init__(self, trace: Trace, meter: Totals, client: Any) -> None:
+    def __init__(self, watchers: tuple[Seconds, ...], meter: Totals, client: Any) -> None:
         super().__init__(meter, client)
-        self._trace = trace
+        self._watchers = watchers
         self._looks = cycle([True, *[False] * 31])
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
@@ -349,16 +357,19 @@ class _TracedObserver(_MeterObserver):
                 name = known.keys.sort[0] if known is not None and known.keys.sort else None
                 sort = wire_key(call.params.get("Key") or call.params.get("Item") or {}, name)
                 if sort is not None:
-                    self._trace.see_item(key, sort[1])
+                    for one in self._watchers:
+                        one.see_item(key, sort[1])
             metadata = parsed.get("ResponseMetadata") or {}
-            self._trace.see_date(metadata.get("HTTPHeaders", {}).get("date"), self._clock())
+            for one in self._watchers:
+                one.see_date(metadata.get("HTTPHeaders", {}).get("date"), self._clock())
         except Exception:  # noqa: BLE001 - of whatever kind
-            _log.exception("%s: the trace could not look at the call", call.operation)
+            _log.exception("%s: a trace or a report could not look at the call", call.operation)
 
     def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], response: Mapping[str, Any]) -> None:
         super()._throttled(call, note, reasons, response)
         for key in self._rows_of(call):
-            self._trace.throttle(key, self._clock())
+            for one in self._watchers:
+                one.throttle(key, self._clock())
 
     def _rows_of(self, call: Call) -> Iterator[RowKey]:
         for table in tables_of(call):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity.charge import Charge, IndexKeys, KeyOfTable, KeysOfCall, report_of
@@ -19,7 +19,7 @@ from shardkit.capacity.usage import part_of
 from shardkit.dynamodb.requests import OPERATIONS
 
 if TYPE_CHECKING:
-    from shardkit.capacity.trace import Trace
+    from shardkit.capacity.seconds import Seconds
     from shardkit.sharding.layout import Sharding
 
 _AT_ONCE = 64
@@ -36,10 +36,10 @@ Tags = tuple[tuple[str, str], ...]
 class Backlog:
     """The calls of a meter and its scopes that are not yet added up; for many threads."""
 
-    def __init__(self, *, window: float, watch: HotKeyWatch | None = None, trace: Trace | None = None) -> None:
+    def __init__(self, *, window: float, watch: HotKeyWatch | None = None, watchers: Sequence[Seconds] = ()) -> None:
         self._part = part_of(window)
         self._watch = watch
-        self._trace = trace
+        self._watchers = watchers
         self._second: int | None = None
         self._calls: deque[tuple[Whole | Charge, float, tuple[Recorder, ...], Tags]] = deque()
         self._lock = threading.Lock()
@@ -82,8 +82,8 @@ class Backlog:
             for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
-                if self._trace is not None:
-                    self._trace.take(charge, now)
+                for one in self._watchers:
+                    one.take(charge, now)
         if self._watch is not None:
             self._watch.report()
 

@@ -7,43 +7,29 @@ import gzip
 import logging
 import os
 import secrets
-import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from shardkit.analysis.trace_files import ENDING, TraceRow, line_of
-from shardkit.capacity.advice import logical_index_key
+from shardkit.capacity.seconds import MOST_ROWS, MOST_SECONDS, Seconds, writing
 from shardkit.capacity.thinning import Row, RowKey, Thinning
 from shardkit.capacity.usage import Units
 from shardkit.core.checks import check_count, check_key, check_number, check_text
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 
-if TYPE_CHECKING:
-    from shardkit.capacity.charge import Charge
-    from shardkit.capacity.meter import CapacityMeter
-    from shardkit.capacity.recorder import Backlog
-    from shardkit.sharding.layout import Sharding
-
-_MOST_ROWS = 50_000  # of a second; then one row for all others
-_MOST_SECONDS = 10  # that wait for the thread
 _LINE_ROWS, _LINE_SECONDS = 2000, 5.0  # a killed process loses so many seconds at most
 _FILE_BYTES = 1 << 24
 _LEAST_BYTES, _LEAST_SECRET = 1_000_000, 16
-_LATE = 1.5  # seconds that a Date, which has no fractions, may be behind the service's time
 _log = logging.getLogger("shardkit")
 _traces: weakref.WeakSet[Trace] = weakref.WeakSet()
-_writing = threading.RLock()  # of all traces, and for a fork: no thread of theirs then holds a lock that a child gets
 
 
-class Trace:
+class Trace(Seconds):
     """Record what a meter's calls take, by second, key and shard, in files that ``shardkit plan trace`` replays.
 
     Example:
@@ -89,28 +75,15 @@ class Trace:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"folder: {brief(str(folder))} cannot be created: {error}") from error
-        self._meters: weakref.WeakSet[CapacityMeter] = weakref.WeakSet()
-        self._backlogs: list[Backlog] = []
-        self._shardings: dict[str, Sharding] = {}
-        self._offset, self._date = 0.0, ""  # from a meter's clock to the service's, and the last Date
-        self.begin()
+        super().__init__()
         _traces.add(self)
 
     def begin(self) -> None:
         """Begin, also in a forked process: what was recorded before is its parent's."""
-        for backlog in self._backlogs:
-            backlog.forget()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._second = self._seen = -1
-        self._rows: dict[RowKey, Row] = {}
-        self._items: dict[RowKey, int] = {}
-        self._done: deque[tuple[int, dict[RowKey, Row], dict[RowKey, int]]] = deque()
+        super().begin()
         self._thinning = Thinning(self._rows_per_second, Random().random)  # noqa: S311 - a sample
-        self._block: list[TraceRow] = []
         self._line_at = 0.0
         self._files: dict[Path, int] = {}  # with their bytes
-        self.dropped = 0
 
     def add(self, row: TraceRow) -> None:
         """Add what was seen elsewhere, as in CloudTrail: in the order of time, and to a trace without a meter.
@@ -138,113 +111,22 @@ class Trace:
             self._add(key, row.calls, Units(row.read_units, row.write_units), throttled=row.throttled)
             if row.item is not None:
                 self._items[key] = row.item
-        if len(self._done) >= _MOST_SECONDS:  # here, the caller can wait
-            self._write()
-
-    def flush(self) -> None:
-        """Write all that was recorded until now; at the end of a process this is done for you."""
-        self._write(flush=True)
-
-    def record(self, meter: CapacityMeter, backlog: Backlog, clock: Callable[[], float]) -> None:
-        self._meters.add(meter)
-        self._backlogs.append(backlog)
-        self._offset = time.time() - clock()
-
-    def take(self, charge: Charge, now: float) -> None:
-        with self._lock:
-            self._turn(int(now + self._offset))
-            self._shardings.update(charge.shardings)
-            own = self._add_indexes(charge) if charge.indexes else {}
-            for table, logical, physical, units, calls in charge.keys:
-                self._add((charge.operation, table, None, logical, physical), calls, units, own.get(table, 1.0))
-
-    def _add_indexes(self, charge: Charge) -> dict[str, float]:
-        """Record what indexes took; return which part of each table's units was not theirs."""
-        own = {table: sum(account.units) for table, account in charge.tables.items()}
-        for (table, index), account in charge.indexes.items():
-            self._add((charge.operation, table, index, None, None), account.requests, account.units)
-            known = charge.shardings.get(table)
-            # An index by the table's partition key alone is nearly always local: in the table's partitions.
-            if known is None or index not in known.indexes or known.indexes[index].partition != (known.partition_key,):
-                own[table] -= sum(account.units)
-        for (table, index, stored), (account, sharding) in (charge.index_keys or {}).items():
-            key, _ = logical_index_key(sharding, index, stored)
-            self._add((charge.operation, table, index, key, None), account.requests, account.units)
-            self._add((charge.operation, table, index, None, None), -account.requests, account.units, -1.0)
-        return {table: own[table] / (sum(account.units) or 1.0) for table, account in charge.tables.items()}
-
-    def throttle(self, key: RowKey, now: float) -> None:
-        with self._lock:
-            self._turn(int(now + self._offset))
-            self._add(key, 0, Units(), throttled=1)
+        if len(self._done) >= MOST_SECONDS:  # here, the caller can wait
+            self.hand_on()
 
     def see_item(self, key: RowKey, sort: object) -> None:
-        if len(self._items) < _MOST_ROWS:
+        if len(self._items) < MOST_ROWS:
             self._items[key] = int.from_bytes(self._hashed(4, sort), "big")
-
-    def see_date(self, date: str | None, now: float) -> None:
-        """Learn the service's time from an answer's header; few calls may follow, and no end of the process."""
-        self._begin_to_write()
-        if date and date != self._date:
-            self._date = date
-            seen = parsedate_to_datetime(date).timestamp() - now
-            if not 0 <= self._offset - seen <= _LATE:
-                self._offset = seen
 
     def _hashed(self, size: int, content: Any) -> bytes:
         data = content if isinstance(content, bytes) else str(content).encode(errors="surrogatepass")
         return blake2b(data, digest_size=size, key=blake2b(self._secret or b"").digest()).digest()
 
-    def _turn(self, second: int) -> None:
-        """Hand over the rows of the second so far, if another begins; -1: none does."""
-        if second == self._second:
-            return
-        if self._rows:
-            if len(self._done) < _MOST_SECONDS:
-                self._done.append((self._second, self._rows, self._items))
-            else:
-                self.dropped += len(self._rows)
-            self._rows, self._items = {}, {}
-        self._second = second
-        self._begin_to_write()
-
-    def _add(self, key: RowKey, calls: int, units: Units, part: float = 1.0, throttled: int = 0) -> None:
-        row = self._rows.get(key)
-        if row is None:
-            if len(self._rows) >= _MOST_ROWS:
-                key = (*key[:3], None, None)
-            row = self._rows.setdefault(key, [0, 0.0, 0.0, 0])
-        row[0] += calls
-        row[1] += part * (units[0] + units[2])
-        row[2] += part * (units[1] + units[3])
-        row[3] += throttled
-
-    def _begin_to_write(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shardkit-trace", daemon=True)
-            with suppress(RuntimeError):  # the interpreter ends
-                self._thread.start()
-
-    def _run(self) -> None:
-        metered = True
-        while metered or self._second >= 0 or self._block:  # a Spark task leaves no thread behind
-            time.sleep(1.0)
-            metered = len(self._meters) > 0
-            self._write()
-        self._thread = None
-
-    def _write(self, *, flush: bool = False) -> None:
+    def hand_on(self, *, flush: bool = False) -> None:
         """Write the seconds that have ended, if they have many rows, or the last line was some time ago; or all."""
-        with _writing:
+        with writing:
             try:
-                for backlog in self._backlogs:
-                    backlog.add_up()
-                with self._lock:
-                    if flush or self._second == self._seen:  # nothing came since the thread looked
-                        self._turn(-1)
-                    self._seen = self._second
-                while self._done:
-                    second, rows, items = self._done.popleft()
+                for second, rows, items in self._ended(flush=flush):
                     for key, row, weight in self._thinning.keep(second, rows):
                         self._block.append(self._trace_row(second, key, row, items.get(key), weight))
                 if flush or len(self._block) >= _LINE_ROWS or time.monotonic() - self._line_at >= _LINE_SECONDS:
@@ -295,13 +177,3 @@ class Trace:
 def _ending() -> None:
     for trace in [*_traces]:
         trace.flush()
-
-
-def _forked() -> None:
-    for trace in _traces:
-        trace.begin()
-    _writing.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_forked)

@@ -205,7 +205,7 @@ def test_rows_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_beyond_50000_keys_a_second_has_one_row_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.capacity.trace._MOST_ROWS", 50)
+    monkeypatch.setattr("shardkit.capacity.seconds.MOST_ROWS", 50)
     trace = Trace(tmp_path, keys="plain", rows_per_second=1000)
     for number in range(200):
         trace.add(added(NOW, key=f"k{number}", write_units=1.0))
