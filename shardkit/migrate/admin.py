@@ -23,6 +23,12 @@ from shardkit.strategies import Strategy, Unsharded
 __all__ = ["ShardMapAdmin"]
 
 
+def service_time(answer: Mapping[str, Any]) -> float:
+    """Return the time at which the service answered, in whole seconds since 1970."""
+    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return time.time() if told is None else parsedate_to_datetime(told).timestamp()
+
+
 class TooEarlyError(StageError):
     """The step is the right one, and may be taken later: a command can wait for it."""
 
@@ -134,11 +140,7 @@ class ShardMapAdmin:
         Cost: 1 read unit. IAM: ``dynamodb:GetItem``.
         """
         state, now = self._read()
-        if state.new is None or state.stage == "old":
-            return 0.0
-        # From the end of a move, the next step is the start of another.
-        to = replace(state, stage="guard", old=state.new) if state.stage == "new" else state.advanced()
-        return state.wait(to, now)
+        return state.rest(now)
 
     def start(self, new: Strategy) -> ShardMapState:
         """Start a move of all items to another strategy, with the stage ``"guard"``.
@@ -234,8 +236,14 @@ class ShardMapAdmin:
         """
         return self._change(ShardMapState.returned)
 
-    def grow(self, key: str | bytes, *, shards: int) -> ShardMapState:
-        """Give one logical key more shards, without moving an item: take the step that is due.
+    def grow(
+        self,
+        key: str | bytes | Mapping[str | bytes, int],
+        *,
+        shards: int | None = None,
+        generation: int | None = None,
+    ) -> ShardMapState:
+        """Give a logical key, or several, more shards, without moving an item: take the step that is due.
 
         Example:
             while admin.grow("2014-07-09", shards=400).stage != "move":
@@ -243,11 +251,12 @@ class ShardMapAdmin:
 
         Call it again, with the same arguments, until the stage is ``"move"``: then all processes write new items of the
         key to its new shards, and read both. That takes 21 minutes. The other keys do not change. The table may stay in
-        ``"move"`` for good. A second key can grow after the move is finished, which needs the mover.
+        ``"move"`` for good. Others can grow after the move is finished, which needs the mover.
 
         Args:
-            key: The logical partition key.
+            key: The logical partition key; or several, ``{"2014-07-09": 400, "2014-07-10": 200}``.
             shards: How many shards the key gets. With a multiple of those it has, more items keep their place.
+            generation: Only if the map still has this generation, as :meth:`read` returned it.
 
         Returns:
             The map.
@@ -256,19 +265,29 @@ class ShardMapAdmin:
             ConfigurationError: The table's strategy is not a CalculatedSuffix or RandomSuffix whose shards are a number
                 or a mapping, or the key has as many shards already.
             InvalidKeyError: The key is not of the type of the table's partition key.
-            StageError: Another move is under way, or it is too early for the next step.
+            StageError: Another move is under way, it is too early for the next step, or the map has another generation.
 
         Cost: as the class. Afterwards, a write of a CalculatedSuffix reads the key's old place first (1 read unit).
         """
         name, form = self._plain.partition_key, self._plain.form
-        self._plain.checked(name, form.item({name: key})[name], kind="key")
+        more: Mapping[Any, Any] = key if isinstance(key, Mapping) else {key: shards}
+        if not more:
+            raise ConfigurationError('key: must name one key or more, got {}; give for example {"2014-07-09": 400}')
+        for each in more:
+            self._plain.checked(name, form.item({name: each})[name], kind="key")
 
         def step(state: ShardMapState) -> ShardMapState:
+            if generation not in {None, state.generation}:
+                raise StageError(
+                    f"generation: the shard map of table {self._name!r} has {state.generation}, got {generation}; read "
+                    "it again",
+                    state.stage,
+                )
             begun = state.new is not None and state.stage not in {"old", "new"}
-            if begun and state.new == grown(state.old, key, shards):
+            if begun and state.new == grown(state.old, more):
                 return state if state.stage == "move" else state.advanced()
             strategy = state.new if state.stage == "new" and state.new is not None else state.old
-            return state.started(grown(strategy, key, shards))
+            return state.started(grown(strategy, more))
 
         return self._change(step)
 
@@ -328,11 +347,7 @@ class ShardMapAdmin:
         answer = self._through(Send(operation, {"TableName": self._name, **params}))
         if isinstance(answer, Exception):
             raise answer
-        if self._clock is not None:
-            self._now = self._clock()
-        else:
-            told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-            self._now = time.time() if told is None else parsedate_to_datetime(told).timestamp()
+        self._now = service_time(answer) if self._clock is None else self._clock()
         return answer
 
     def _described(self) -> Mapping[str, Any]:

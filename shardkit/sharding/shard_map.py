@@ -161,6 +161,12 @@ class ShardMapState:
             return 0.0
         return WAIT_SECONDS if self.since is None else max(0.0, self.since + WAIT_SECONDS - now)
 
+    def rest(self, now: float) -> float:
+        """Return the seconds until the next step of a move, or after its end the start of another, may be made."""
+        if self.new is None or self.stage == "old":
+            return 0.0
+        return self.wait(replace(self, stage="guard", old=self.new) if self.stage == "new" else self.advanced(), now)
+
     def _changed(self, stage: Stage) -> ShardMapState:
         reached = max(self.reached, stage, key=STAGES.index)
         return replace(
@@ -253,8 +259,8 @@ def can_grow(strategy: Strategy) -> bool:
     return isinstance(strategy, CalculatedSuffix | RandomSuffix) and isinstance(strategy.shards, int | Mapping)
 
 
-def grown(strategy: Strategy, key: Any, shards: int) -> Strategy:
-    """Return a strategy in which one logical key has more shards."""
+def grown(strategy: Strategy, more: Mapping[Any, int]) -> Strategy:
+    """Return a strategy in which some logical keys have more shards."""
     if not can_grow(strategy):
         raise ConfigurationError(
             f"strategy: must be a CalculatedSuffix or a RandomSuffix whose shards are a number or a mapping, to grow "
@@ -262,11 +268,12 @@ def grown(strategy: Strategy, key: Any, shards: int) -> Strategy:
         )
     assert isinstance(strategy, CalculatedSuffix | RandomSuffix)
     per_key: Any = strategy.shards if isinstance(strategy.shards, Mapping) else {None: strategy.shards}
-    new = replace(strategy, shards={**per_key, key: shards})
-    if len(new.shards_for(key)) <= (now := len(strategy.shards_for(key))):
-        raise ConfigurationError(
-            f"shards: must be more than the {now:,} that {brief(key)} has, got {brief(shards)}; double them"
-        )
+    new = replace(strategy, shards={**per_key, **more})
+    for key, shards in more.items():
+        if len(new.shards_for(key)) <= (now := len(strategy.shards_for(key))):
+            raise ConfigurationError(
+                f"shards: must be more than the {now:,} that {brief(key)} has, got {brief(shards)}; double them"
+            )
     return new
 
 
