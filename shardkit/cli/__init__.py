@@ -65,6 +65,7 @@ COMMANDS = {
         "stage.stage",
         "Write files to S3 in mixed order, so that DynamoDB imports them at full speed: shardkit import.",
     ),
+    "tune": ("tune.tune", "Give hot keys more shards, by what the processes of a table with a shard map report."),
     "timeseries": (
         "timeseries.timeseries",
         "Maintain the tables of a time series: create, dial down, archive and delete them.",
