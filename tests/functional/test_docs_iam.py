@@ -32,8 +32,10 @@ from shardkit import (
     open_source,
     stage_items,
 )
+from shardkit.capacity import CapacityMeter, HeatReport
 from shardkit.dynamodb.encode import to_wire_item
 from tests.functional.test_docs import DOCS, FENCE
+from tests.functional.test_tuner import Fleet
 from tests.support import staged
 from tests.support.beats import Beats
 from tests.support.fakes import timeless
@@ -122,6 +124,31 @@ def test_a_policy_allows_what_is_sent_and_no_other_action(role: str, resource: D
     assert [access for access in asked if not allows(POLICIES[role], access)] == []
     [statement] = POLICIES[role]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(listed(statement["Action"]))
+
+
+def test_a_report_of_heat_and_a_tuner(resource: DynamoDBServiceResource) -> None:
+    fleet = Fleet(resource)
+    where = {fleet.control.name: f"{TABLE.removesuffix('Orders')}Control", fleet.table.name: TABLE}
+
+    def check(name: str, asked: list[Access]) -> None:
+        assert [access for access in asked if not allows(POLICIES[name], access)] == []
+        listed_ = {(one["Resource"], action) for one in POLICIES[name]["Statement"] for action in listed(one["Action"])}
+        assert {(access.resource, f"dynamodb:{access.action}") for access in asked} == listed_
+
+    with recording(fleet.control.meta.client) as recorder:
+        heat = HeatReport(resource.Table(fleet.control.name))
+        with CapacityMeter(heat=heat).attach(fleet.orders):
+            fleet.orders.put_item(Item={"pk": "a", "sk": "1"})
+            heat.flush()
+    asked = [(operation, str(body["TableName"])) for operation, body in recorder.requests]
+    check("HeatReport", [Access(one, where[table]) for one, table in asked if table == fleet.control.name])
+    with recording(fleet.control.meta.client) as recorder:
+        fleet.control = resource.Table(fleet.control.name)
+        fleet.tuner = fleet.another(apply=True)
+        fleet.minutes(12)
+    asked = [(operation, str(body["TableName"])) for operation, body in recorder.requests]
+    describe = [Access("DescribeTable", TABLE)]  # by the command
+    check("Tuner", [*describe, *(Access(operation, where[table]) for operation, table in asked)])
 
 
 def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
