@@ -81,6 +81,7 @@ class MoveReport(PassReport):
             verification has seen.
         verified: The items that the verification read.
         left: The items that it found outside their new place or with a mark, and stubs.
+        stubs_left: Those of them that are stubs.
         complete: Whether the verification read the whole table, and found none left.
         read_units: Read units that were consumed.
         write_units: Write units that were consumed, of the table and its indexes, as far as the service reports them.
@@ -93,6 +94,7 @@ class MoveReport(PassReport):
     moved: int = 0
     stubs: int = 0
     conflicts: int = 0
+    stubs_left: int = 0
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -104,6 +106,8 @@ class MoveReport(PassReport):
             yield f"{self.read:,} items read: {self.moved:,} moved{told}"
         yield from grouped("failed", self.failures)
         found = f"{self.left:,} are not at their new places" if self.left else "all are at their new places"
+        if self.left and self.left == self.stubs_left:
+            found += ", all of them stubs, as processes still leave in 'switch': it is normal to run the move again"
         yield f"{self.verified:,} items verified: {found}"
 
 
@@ -140,7 +144,7 @@ class Mover(TablePass[MoveReport]):
             if location is Location.HOME:
                 continue
             if self.verify:
-                self.count(left=1)
+                self.count(left=1, stubs_left=location is Location.STUB)
             else:
                 yield (homes.new if location is Location.COPY else homes.old), self._program(location, homes, stored)
 

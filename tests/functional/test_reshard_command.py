@@ -252,6 +252,15 @@ def test_how_far_it_goes_back(stage: str, code: int, said: str, deployed: str | 
     assert deployed is None or deployed in shown[1]
 
 
+def test_only_stubs_are_left(table: Table) -> None:
+    """As after a process that was still in stage switch: no failure of the move."""
+    lines(*TO, "move", "--deployed")
+    ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
+    [said] = [line for line in lines(*TO, "verify", "--deployed", code=1) if "verified" in line]
+    assert said.startswith("8 items verified: 1 are not at their new places, all of them stubs")
+    assert "7 items verified: all are at their new places" in lines(*TO, "move", "--deployed")
+
+
 def test_not_to_old_once_new_items_have_stubs(table: Table) -> None:
     ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
     shown = lines(*TO, "abort", "--stage", "guard", code=1)
