@@ -85,9 +85,10 @@ class Mapped(ReshardSteps):
     def _check_stage(self) -> None:
         state = self._admin.read()
         if state.stage != "move":
+            idle = "" if _under_way(state) else "no move is under way: "
             raise StageError(
-                f"stage: must be 'move', but the shard map of table {self.table.name!r} is at {state.stage!r}; go on "
-                f"with: {self.due(state)}",
+                f"stage: must be 'move', but {idle}the shard map of table {self.table.name!r} is at {state.stage!r}; "
+                f"go on with: {self.due(state)}",
                 state.stage,
             )
 
@@ -96,8 +97,8 @@ class Mapped(ReshardSteps):
         if under_way := _under_way(state):
             last = "move" if under_way.moves else "finish --wait"
             return self.again(last if state.stage == "move" else "advance --wait")
-        # In a table that never moved, status says what is to be deployed first, and what to give.
-        return self.again("status" if self.new is None and state.new is None else "start --deployed")
+        # Only after abort does the map know where to move. Without that, status says what is to be deployed and given.
+        return self.again("status" if self.new is None and _aborted(state) is None else "start --deployed")
 
     def _left(self) -> tuple[str, ...]:
         return (self.again("move"),)

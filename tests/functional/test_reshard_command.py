@@ -357,6 +357,10 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     assert sorted(str(item["sk"]) for item in orders.scan_items()) == [f"s{number}" for number in range(6)]
     assert {item["pk"] for item in table.scan()["Items"]} <= {"shardkit:map", *(f"k.{shard}" for shard in range(1, 5))}
     assert lines("status")[0] == f"stage 'new' by the shard map: {ADOPT[1]!r}"
+    for verb in ("move", "verify"):
+        refused = run(verb, code=3).stderr
+        assert "must be 'move', but no move is under way: the shard map of table 'Orders' is at 'new'" in refused
+        assert next_command([refused]) == ["status"]
     again = ("--by", "sk", "--shards", "8", "start", "--deployed")
     early = run(*again, code=3).stderr
     assert "cannot go from 'new' to 'guard' yet" in early
