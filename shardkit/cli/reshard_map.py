@@ -48,7 +48,7 @@ class Mapped(ReshardSteps):
 
     def create(self) -> Done:
         move = self.strategies()
-        self.check(move)
+        self.check_old(move)
         old = move.old
         self._admin.create(old)
         return Done(
@@ -111,7 +111,10 @@ class Mapped(ReshardSteps):
         new = self.new or (None if state.stage == "new" else state.new)
         if (self.old or old) != old or (under_way and new != under_way.new):
             moving = f", and moves to {under_way.new!r}" if under_way else ""
-            raise ConfigurationError(f"--from, --to: the shard map has {old!r}{moving}; omit them, or give the same")
+            away = "" if state.new else f"; if the items are not stored so, take the map away: {self.again('abort')}"
+            raise ConfigurationError(
+                f"--from, --to: the shard map has {old!r}{moving}; omit them, or give the same{away}"
+            )
         if not isinstance(new, Strategy):
             raise ConfigurationError("--to: missing; give it as JSON, or --by and --shards: the map has no move")
         return under_way or Resharding(old, new, stage="old")
@@ -177,6 +180,12 @@ class Mapped(ReshardSteps):
     def _abort(self) -> Done:
         """Go back as far as the map allows now; the reason why it goes no further is no failure."""
         state, lines, further = self._admin.read(), [], ""
+        if state.new is None and self.given["deployed"]:
+            self._admin.delete()
+            line = "the shard map was deleted: calls with ShardMap() fail, all others go on"
+            return Done(told={"stage": None}, lines=(line,))
+        if not _under_way(state):
+            lines.append("nothing to abort: no move is under way")
         while _under_way(state) and not further:
             before = state.stage
             try:
@@ -186,6 +195,12 @@ class Mapped(ReshardSteps):
             else:
                 lines.append(f"from {before!r} back to {state.stage!r}")
         told = self._told(state)
+        if state.new is None:
+            away = (
+                "to take the map away: no process may have ShardMap(); deploy in its place the strategy by which the "
+                "items are stored, which a map of another strategy refuses until it is deleted"
+            )
+            told = replace(told, then=(away, f"then: {self.again('abort --deployed')}"))
         if not further:
             return Done(0, told.told, (*lines, *told.lines), told.then)
         return Done(0 if lines else FAILED, told.told, (*lines, *told.lines, f"no further: {further}"), told.then)

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,17 @@ from shardkit.cli.command import FAILED
 from shardkit.cli.options import calculated_suffix, parsed_strategy, rate_of
 from shardkit.cli.passes import PassProgress, consumed, throttles
 from shardkit.cli.screen import Line, columns, duration, say, show_table
-from shardkit.errors import ConfigurationError
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.errors import ConfigurationError, InvalidKeyError, brief
 from shardkit.migrate import move, plan, verify
 from shardkit.migrate.between import described
+from shardkit.migrate.marks import Moving
 from shardkit.migrate.migrating import plan_return
 from shardkit.migrate.move_plan import MovePlan, Units, refused_indexes
-from shardkit.migrate.mover import MoveReport
+from shardkit.migrate.mover import Location, MoveReport, location_of
+from shardkit.passes.table_pass import reading
 from shardkit.runtime.transports import default_transport
+from shardkit.sharding.seam import Operations
 from shardkit.strategies import Resharding, Strategy, Unsharded
 from shardkit.table import ShardedTable
 
@@ -141,12 +146,29 @@ class ReshardSteps:
         forms = chain(*((name, _form(strategy)) for name, strategy in exchanged))
         return shlex.join(["shardkit", "reshard", self.table.name, *forms, *texts, *shlex.split(verb)])
 
-    def check(self, move: Resharding) -> None:
+    def check(self, move: Resharding) -> Operations:
         """Refuse a move that the table's key schema or its indexes do not allow; no item is read."""
         description = self.table.meta.client.describe_table(TableName=self.table.name)["Table"]
         sharding = described(self.table.name, move, description, stage="move")
         if sharding.hiding_marks:
             raise ConfigurationError(refused_indexes(sorted(sharding.hiding_marks)))
+        return sharding
+
+    def check_old(self, move: Resharding) -> None:
+        """Check a move, and refuse an old strategy by which the items of the table's first page are not stored."""
+        moving = self.check(move)
+        if not isinstance(moving, Moving):
+            return  # only the number of random shards grows
+        for item in self.table.scan(**reading(moving.key_names))["Items"]:
+            with suppress(InvalidKeyError):
+                location, homes = location_of(moving, to_wire_item(item))
+                if homes.same or location is Location.OLD:
+                    continue
+            raise ConfigurationError(
+                f"--from: by {move.old!r}, no item is stored as {brief(item, 300)}; give the strategy by which the "
+                "items are stored, as JSON, or, if that is a key of its own which looks like a shard of another, --to "
+                f"with another separator; all such items: {self.again('plan')}"
+            )
 
     def options(self, *names: str) -> Any:
         more = {"write_units": rate_of(self.given["write_units"]), "journal": self.given["journal"]}

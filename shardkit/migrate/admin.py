@@ -17,7 +17,7 @@ from shardkit.migrate.between import described
 from shardkit.runtime.drivers import through_client
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.shard_map import GENERATION, ShardMapState, created, grown, map_key
+from shardkit.sharding.shard_map import GENERATION, MAP, ShardMapState, created, grown, map_key
 from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["ShardMapAdmin"]
@@ -54,7 +54,7 @@ class ShardMapAdmin:
         ConfigurationError: ``table`` is not a boto3 ``Table``, or its map cannot be read.
 
     Cost: a change is one strongly consistent GetItem and two writes of 1 write unit each.
-    IAM: ``dynamodb:GetItem``, ``dynamodb:PutItem``, ``dynamodb:DescribeTable``.
+    IAM: ``dynamodb:GetItem``, ``dynamodb:PutItem``, ``dynamodb:DescribeTable``; to delete it ``dynamodb:DeleteItem``.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class ShardMapAdmin:
         self._clock = clock
         self._schema = key_schema
         self._now = 0.0  # of the last answer
+        self._seen = ""  # the map's text, as it was read or written last
 
     def __repr__(self) -> str:
         return f"ShardMapAdmin({self._name!r})"
@@ -98,6 +99,31 @@ class ShardMapAdmin:
         Sharding.described(self._name, strategy, self._described())
         self._put(state, after=None)
         return self._recorded(state)
+
+    def delete(self) -> None:
+        """Delete a map by which no move was ever started, such as one of a wrong strategy.
+
+        Example:
+            admin.delete()
+
+        First deploy the strategy by which the items are stored in place of ``ShardMap()``: a process that still has it
+        acts as before for at most 30 seconds, and then raises ConfigurationError. A map of another strategy refuses
+        the right one until it is deleted.
+
+        Raises:
+            StageError: A move was started, even if it was taken back; or the map was changed meanwhile.
+            ConfigurationError: As :meth:`read`.
+
+        Cost: 1 read unit and 1 write unit. IAM: ``dynamodb:GetItem``, ``dynamodb:DeleteItem``.
+        """
+        state = self.read()
+        if state.new is not None:
+            raise StageError(
+                f"stage: the shard map of table {self._name!r} has had a move, to {state.new!r}, so a process "
+                "or a request may still act on it; keep the map: start(new) moves to another strategy",
+                state.stage,
+            )
+        self._put(None, after=state)
 
     def read(self) -> ShardMapState:
         """Read the map.
@@ -319,19 +345,27 @@ class ShardMapAdmin:
 
     def _read(self) -> tuple[ShardMapState, float]:
         answer = self._send("GetItem", Key=self._map_key(), ConsistentRead=True)
-        return ShardMapState.of(answer.get("Item"), self._name), self._now
+        state = ShardMapState.of(answer.get("Item"), self._name)
+        self._seen = answer["Item"][MAP]["S"]
+        return state, self._now
 
-    def _put(self, state: ShardMapState, *, after: ShardMapState | None) -> None:
-        """Write the map, if it is still of the generation that was read; None: if there is none."""
+    def _put(self, state: ShardMapState | None, *, after: ShardMapState | None) -> None:
+        """Write the map (None: delete it), if it is still of the generation that was read; None: if there is none."""
         key = self._map_key()
+        names = {"#name": next(iter(key))}
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#name)"}
         if after is not None:
-            condition["ConditionExpression"] = "#name = :seen"
-            condition["ExpressionAttributeValues"] = {":seen": {"N": str(after.generation)}}
-        names = {"#name": next(iter(key)) if after is None else GENERATION}
-        item = {**key, **state.to_attributes()}
+            # A map that was made after this one was deleted may have the same generation: a late request would replace
+            # its strategy. The time may be recorded meanwhile, but tells two maps to delete apart.
+            text = self._seen if state is None else self._seen.rpartition('"since":')[0]
+            names = {"#name": GENERATION, "#map": MAP}
+            condition["ConditionExpression"] = "#name = :seen AND begins_with(#map, :map)"
+            condition["ExpressionAttributeValues"] = {":seen": {"N": str(after.generation)}, ":map": {"S": text}}
+        item = None if state is None else {**key, **state.to_attributes()}
+        self._seen = "" if item is None else item[MAP]["S"]
+        operation, given = ("DeleteItem", {"Key": key}) if item is None else ("PutItem", {"Item": item})
         try:
-            self._send("PutItem", Item=item, ExpressionAttributeNames=names, **condition)
+            self._send(operation, **given, ExpressionAttributeNames=names, **condition)
         except Exception as error:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
@@ -340,7 +374,7 @@ class ShardMapAdmin:
             raise StageError(
                 f"stage: the shard map of table {self._name!r} "
                 + ("exists already; read it" if after is None else "was changed by another process; read it again"),
-                state.stage,
+                "old" if state is None else state.stage,
             ) from error
 
     def _send(self, operation: str, **params: Any) -> Response:

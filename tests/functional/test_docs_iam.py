@@ -358,6 +358,8 @@ def test_a_move(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPat
 
     to = ("--from", "unsharded", "--by", "OrderId", "--shards", "4")
     sent: dict[str, set[str]] = {"plan": actions("plan", *to), "start": actions("start", *to)}
+    sent["abort --deployed"] = actions("abort", "--deployed")
+    actions("start", *to)
     sent["start"] |= actions("start", "--deployed", *to)
     sent["abort"] = actions("abort")
     actions("start", "--deployed", *to)

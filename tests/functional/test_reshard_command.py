@@ -216,11 +216,15 @@ def test_what_is_left_offline(table: Table) -> None:
     assert "stage" not in "".join(shown[-2:])
 
 
-def test_many_items_look_like_shards(table: Table) -> None:
-    """As where the table is sharded already."""
+def shard(table: Table) -> None:
     for item in ShardedTable(table, Unsharded()).scan_items():
         ShardedTable(table, CalculatedSuffix("sk", 4)).put_item(Item=item)
         table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+
+
+def test_many_items_look_like_shards(table: Table) -> None:
+    """As where the table is sharded already."""
+    shard(table)
     assert lines(*TO, "plan", code=1)[-2].startswith("next: many items look like shards already: check that --from")
 
 
@@ -366,6 +370,39 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     assert "cannot go from 'new' to 'guard' yet" in early
     assert next_command([early]) == [*again, "--wait"]
     assert lines(*again, "--wait")[0].startswith("stage 'guard'")
+
+
+@pytest.mark.parametrize("shards", ["4", "9"])
+def test_no_map_with_a_strategy_by_which_the_items_are_not_stored(moment: Moment, table: Table, shards: str) -> None:
+    """Also where the new strategy is the one by which they are stored."""
+    shard(table)
+    refused = run(*TO[:-1], shards, "start", code=2).stderr
+    assert re.search(r"--from: by Unsharded\(\), no item is stored as \{'pk': 'k\.\d', 'sk': 's\d'\}; give", refused)
+    assert next_command([refused]) == [*TO[:-1], shards, "plan"]
+    assert not moment.admin(table).exists()
+    # From 4 to 8 shards, some items keep their place.
+    old = ("--from", json.dumps(CalculatedSuffix("sk", 4).to_dict()))
+    assert lines(*old, *TO[2:-1], "8", "start")[0].startswith("the shard map was created: CalculatedSuffix(")
+
+
+def test_a_map_that_is_taken_away(moment: Moment, table: Table) -> None:
+    lines(*TO, "start")
+    wrong = ("--from", '{"type": "CalculatedSuffix", "by": "sk", "shards": 2}', *TO[2:])
+    command = next_command([run(*wrong, "start", "--deployed", code=2).stderr])
+    assert command == [*wrong, "abort"]
+    shown = lines(*command)
+    assert shown[:2] == ["nothing to abort: no move is under way", "stage 'old' by the shard map: Unsharded()"]
+    assert moment.admin(table).exists()
+    command = next_command(shown)
+    assert command == [*wrong, "abort", "--deployed"]
+    assert lines(*command) == ["the shard map was deleted: calls with ShardMap() fail, all others go on"]
+    assert not moment.admin(table).exists()
+    # Once a move has begun, the map stays.
+    lines(*TO, "start")
+    lines(*TO, "start", "--deployed")
+    for said in ("from 'guard' back to 'old'", "nothing to abort: no move is under way"):
+        assert lines("abort", "--deployed")[0] == said
+    assert moment.admin(table).exists()
 
 
 def test_too_early(moment: Moment) -> None:

@@ -170,6 +170,70 @@ def test_a_change_whose_answer_was_lost_is_ones_own(moment: Moment, table: Any) 
     assert (admin.read().stage, admin.read().generation) == ("new", 7)
 
 
+def test_a_map_is_deleted_before_its_first_move(admin: ShardMapAdmin, moment: Moment, table: Any) -> None:
+    orders = ShardedTable(table, moment.map())
+    orders.put_item(Item={"pk": "d", "sk": "0"})
+    table.meta.client.meta.events.register(  # its answer is lost
+        "needs-retry.dynamodb.DeleteItem", lambda attempts, **_: 0.0 if attempts == 1 else None
+    )
+    admin.delete()
+    assert not admin.exists()
+    moment.wait(31)
+    with pytest.raises(ConfigurationError, match="has no shard map; create it"):
+        orders.get_item(Key={"pk": "d", "sk": "0"})
+    admin.create(OLD)
+    for step in (partial(admin.start, NEW), admin.back):
+        step()
+        with pytest.raises(StageError, match="has had a move, to CalculatedSuffix"):
+            admin.delete()
+    assert admin.read().stage == "old"
+
+
+@pytest.mark.parametrize(("late", "strategy"), [("start", NEW), ("delete", OLD), ("delete", NEW)])
+def test_a_late_change_of_a_map_that_was_deleted(
+    admin: ShardMapAdmin, moment: Moment, table: Any, late: str, strategy: Strategy
+) -> None:
+    """Its generation is also that of the map that was made since, which keeps its strategy."""
+    other, operation = moment.admin(table), "PutItem" if late == "start" else "DeleteItem"
+
+    def replaced(**_: Any) -> None:
+        table.meta.client.meta.events.unregister(f"before-call.dynamodb.{operation}", replaced)
+        other.delete()
+        moment.wait(5)
+        other.create(strategy)
+
+    table.meta.client.meta.events.register(f"before-call.dynamodb.{operation}", replaced)
+    with pytest.raises(StageError, match="was changed by another process"):
+        admin.start(NEW) if late == "start" else admin.delete()
+    assert (admin.read().strategy, admin.read().generation) == (strategy, 1)
+
+
+def test_two_admins_may_record_one_change(admin: ShardMapAdmin, moment: Moment, table: Any) -> None:
+    """One made it, and another one saw it before its time was recorded."""
+    puts: list[int] = []
+
+    def seen(**_: Any) -> None:
+        puts.append(1)
+        if len(puts) == 2:
+            moment.wait(3)
+            with pytest.raises(StageError, match="try again in"):
+                moment.admin(table).advance()
+
+    table.meta.client.meta.events.register("before-call.dynamodb.PutItem", seen)
+    assert admin.start(NEW) == admin.read()
+    assert len(puts) == 3
+
+
+def test_a_map_is_not_deleted_when_a_move_has_begun(admin: ShardMapAdmin, moment: Moment, table: Any) -> None:
+    def begun(**_: Any) -> None:
+        moment.admin(table).start(NEW)
+
+    table.meta.client.meta.events.register("before-call.dynamodb.DeleteItem", begun)
+    with pytest.raises(StageError, match="was changed by another process"):
+        admin.delete()
+    assert admin.read().stage == "guard"
+
+
 def test_a_change_that_was_not_recorded_is_waited_for_from_when_it_was_seen(
     admin: ShardMapAdmin, moment: Moment, table: Any
 ) -> None:
