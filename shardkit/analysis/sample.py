@@ -79,7 +79,7 @@ def plan_sample(size: int, most_units: float) -> SamplePlan:
     whole = size / (2 * READ_UNIT_BYTES)  # eventually consistent
     usable = most_units - PAGE_UNITS  # no page is begun that might exceed the rest
     total = min(_MOST_SEGMENTS, math.ceil(whole / max(usable / _WANTED, _SMALLEST)))
-    if whole + _FEWEST * _ROUNDING <= usable:
+    if _units_of_all(size) <= usable:
         # All of it is read, so more segments are only more requests. These are for a table that has grown since.
         total = min(total, _FEWEST)
     each = max(_LEAST_SEGMENT, whole / total + _ROUNDING)
@@ -91,6 +91,15 @@ def plan_sample(size: int, most_units: float) -> SamplePlan:
             f"can be read by itself takes about {each:,.0f}, and {_FEWEST} are needed"
         )
     return SamplePlan(total, segments, segments * each)
+
+
+def units_of_all(size: int) -> int:
+    """Return the ``most_units`` with which :func:`plan_sample` reads all of a table of ``size`` bytes."""
+    return math.floor(max(LEAST_UNITS, _units_of_all(size) + PAGE_UNITS)) + 1  # to spare: plans are in floats
+
+
+def _units_of_all(size: int) -> float:
+    return size / (2 * READ_UNIT_BYTES) + _FEWEST * _ROUNDING  # eventually consistent
 
 
 class Estimate(NamedTuple):

@@ -31,11 +31,12 @@ class KeyHeat:
 class Verdict:
     """Whether a candidate is a good partition key at a rate.
 
-    It is ``good`` if a partition can serve its hottest key with 20% of its throughput left free. ``writes`` and
-    ``reads`` are the hottest key's part of the load (None if it has none); ``needed`` are the shards for both.
+    It is ``good`` if a partition can serve its hottest key with 20% of its throughput left free; None: it is
+    unknown. ``writes`` and ``reads`` are the hottest key's part of the load (None if it has none); ``needed`` are the
+    shards for both.
     """
 
-    good: bool
+    good: bool | None
     reason: str
     writes: KeyHeat | None
     reads: KeyHeat | None
@@ -43,8 +44,14 @@ class Verdict:
 
     @property
     def shards(self) -> int | None:
-        """How many shards the hottest key needs, 1 if the candidate is good; None: no number is enough."""
-        return self.needed.shards
+        """How many shards the hottest key needs, 1 if the candidate is good; None: no number is enough, or unknown."""
+        return None if self.good is None else self.needed.shards
+
+    def doubted(self, share: float, reason: str) -> Verdict:
+        """Return it as unknown, for that reason, if it is good but a key with this share of the load is hot."""
+        writes, reads = (heat.rate * share if heat else 0.0 for heat in (self.writes, self.reads))
+        hot = shards_for(read_units=reads, write_units=writes).shards != 1
+        return replace(self, good=None, reason=reason) if self.good and hot else self
 
 
 def judge(found: Uniformity, *, write_units: float | None = None, read_units: float | None = None) -> Verdict:

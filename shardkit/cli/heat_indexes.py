@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+WORDS = {True: ("good", "bold green"), False: ("bad", "bold red"), None: ("unknown", "bold yellow")}
+"""What a verdict is called, and how it is shown."""
+
+
 class IndexCounts:
     """Counts the items of a table by the partition key of a global index.
 
@@ -84,7 +88,7 @@ class JudgedIndex:
 
     @property
     def _hot(self) -> bool:
-        return self.verdict is not None and not self.verdict.good
+        return self.verdict is not None and self.verdict.good is False
 
     @property
     def line(self) -> str | None:
@@ -100,11 +104,11 @@ class JudgedIndex:
         if self.found is None or self.verdict is None or self.verdict.writes is None:
             say(console, f"{title}: no item that was read has its key")
             return
-        heat, word = self.verdict.writes, "bad" if self._hot else "good"
+        heat, (word, style) = self.verdict.writes, WORDS[self.verdict.good]
         say(
             console,
             f"{title}: {word} at {heat.rate:,.0f} write units a second, {percent(self.part)} of the table's",
-            "bold red" if self._hot else "bold green",
+            style,
         )
         say(console, f"  {self.verdict.reason}")
         if self._hot:

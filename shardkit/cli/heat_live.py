@@ -14,7 +14,7 @@ from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, key_text
 from shardkit.analysis.per_key import FEW, per_key
-from shardkit.analysis.sample import Estimate, extrapolated, shards_total
+from shardkit.analysis.sample import Estimate, extrapolated, shards_total, units_of_all
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.cli.command import Call
 from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
@@ -33,7 +33,7 @@ from shardkit.cli.live_table import (
     show_sampled,
 )
 from shardkit.cli.options import parsed_strategy, seconds_of
-from shardkit.cli.screen import clipped, columns, say, show_table
+from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.cli.throttled import ThrottledTable, read_throttled_table
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
@@ -187,11 +187,19 @@ class LiveHeat:
             verdict = judge_sharded(
                 whole, shards, counts.times, shares=shares, write_units=write_units, read_units=read_units
             )
+        doubt = (
+            found.unseen,
+            (
+                f"a key that was not read may have up to {percent(found.unseen)} of the items; raise --max-units "
+                f"({units_of_all(table.size):,} reads all of it)"
+            ),
+        )
+        verdict = verdict.doubted(*doubt)
         without, sharded = counts.candidate.without, strategy is not None
         whole = replace(whole, hottest=whole.hottest[:top])
         judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished, per_key=few)
         judged_indexes = (index.judged(counts.write_units, write_units, read_units) for index in counts.indexes)
-        indexes = [one for one in judged_indexes if one is not None]
+        indexes = [replace(one, verdict=one.verdict and one.verdict.doubted(*doubt)) for one in judged_indexes if one]
         own = found.table.index
         if any(index.name == own for index in found.table.hot_alone):
             by = found.table.own_keys.names

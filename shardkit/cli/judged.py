@@ -16,6 +16,7 @@ from shardkit.analysis.per_key import SUFFIXED, PerKey
 from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
+from shardkit.cli.heat_indexes import WORDS
 from shardkit.cli.options import calculated_suffix
 from shardkit.cli.pictures import BLUE, GREY, ORANGE, picture
 from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size, tell
@@ -50,7 +51,7 @@ class Judged:
     def title(self) -> str:
         rates = " and ".join(f"{heat.rate:,.10g} {units}" for units, heat in self.heats)
         name = ",".join(self.found.attributes)
-        return f"{name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
+        return f"{name}: {WORDS[self.verdict.good][0]} at {rates} a second"
 
     @property
     def heats(self) -> list[tuple[str, KeyHeat]]:
@@ -114,7 +115,7 @@ def show_judged(console: Console, items: int, one: Judged) -> None:
     line = partial(tell, console)
     found, verdict = one.found, one.verdict
     console.print()
-    line(one.title, "bold green" if verdict.good else "bold red")
+    line(one.title, WORDS[verdict.good][1])
     line(f"  {verdict.reason}")
     for text in per_key_lines(one):
         # What is to be pasted stays whole.
@@ -161,6 +162,8 @@ def per_key_lines(one: Judged) -> list[str]:
 
 def _shards(one: Judged) -> list[str]:
     needs, reason = one.verdict.shards, one.verdict.needed.reason
+    if one.verdict.good is None:
+        return []
     if one.shards == 1:
         return [f"no number of shards is enough: {reason}"] if needs is None else []
     if one.shards == needs:
@@ -240,7 +243,7 @@ def to_json(one: Judged) -> dict[str, Any]:
         "writes": _heat(verdict.writes, one.shards),
         "reads": _heat(verdict.reads, one.shards),
         "shards_needed": verdict.shards,
-        "shards_reason": verdict.needed.reason,
+        "shards_reason": verdict.reason if verdict.good is None else verdict.needed.reason,
         "shards": one.shards,
         "per_key": None if one.per_key is None else {"line": one.per_key.line, "strategy": one.per_key.form},
         "calculated": None

@@ -114,6 +114,11 @@ class LiveTable:
         return [index for index in self.global_indexes if self.own_key not in index.keys.partition]
 
     @property
+    def size(self) -> int:
+        """Its bytes, assumed if only its items were counted."""
+        return self.bytes or _ASSUMED * self.items
+
+    @property
     def own_key(self) -> str:
         return self.own_keys.partition_key
 
@@ -181,6 +186,12 @@ class Sampled:
         """Whether all of the table was read."""
         return self.sample.share == 1 and not self.unfinished
 
+    @property
+    def unseen(self) -> float:
+        """The most of the items that one key that was not read may have; 0: DynamoDB counted no more than expected."""
+        estimate, counted = self.sample.total("items"), self.table.items
+        return 0.0 if self.whole or counted <= estimate.high else 1 - estimate.low / counted
+
 
 class SampleOptions(TypedDict):
     """How to read a sample: its most read units, those a second (None: chosen), and whether to show the progress."""
@@ -220,7 +231,7 @@ def read_sample(
 
 def _planned(table: LiveTable, most_units: float) -> SamplePlan:
     try:
-        return plan_sample(table.bytes or _ASSUMED * table.items, most_units)
+        return plan_sample(table.size, most_units)
     except ConfigurationError as error:
         raise ConfigurationError(f"--max-units: {str(error).removeprefix('read_units: ')}") from None
 
@@ -355,7 +366,7 @@ def _cautions(found: Sampled) -> Iterator[str]:
     estimate = sample.total("items")
     if found.whole:
         return
-    if table.items > estimate.high:
+    if found.unseen:
         yield (
             f"DynamoDB counted {table.items:,} items, more than the sample suggests ({interval(estimate)}): a few keys "
             "that were not read have most of them"

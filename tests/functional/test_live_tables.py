@@ -122,7 +122,7 @@ def test_a_sample_of_a_larger_one(table: Table) -> None:
     """Moto has 150 items; what DescribeTable says of their bytes makes the plan read a third of the segments."""
     large = described(table, bytes=LARGE)
     before = Seen()
-    found = heat(large, seen=before)
+    found = heat(large, seen=before, write_units=500.0)
     assert " random segments (" in before.text
     sample = found.found.sample
     assert 0.25 < sample.share < 0.4
@@ -138,6 +138,27 @@ def test_a_sample_of_a_larger_one(table: Table) -> None:
     items = {"hot": 50}
     for usage in judged["hottest"]:
         assert usage["items"] == items.get(usage["key"]["Customer"]["S"], 1)
+
+
+@pytest.mark.parametrize(("rate", "good"), [(1000.0, None), (500.0, True)])
+def test_items_that_were_not_read_and_could_make_one_key_hot(table: Table, rate: float, good: bool | None) -> None:
+    """DynamoDB counted far more than the sample suggests: the verdict is not known if they are too many for one key."""
+    found = heat(described(table, items=3000, bytes=LARGE), write_units=rate, rng=random.Random(2))
+    sampled = found.found
+    assert sampled.unseen == pytest.approx(1 - sampled.sample.total("items").low / 3000)
+    (judged,), (index,) = found.to_json()["keys"], found.to_json()["indexes"]
+    assert (judged["good"], index["good"]) == (good, good)
+    text = shown(found)
+    assert "DynamoDB counted 3,000 items, more than the sample suggests" in text
+    share = f"{sampled.unseen:.0%} of the items"
+    reason = f"a key that was not read may have up to {share}; raise --max-units (652 reads all of it)"
+    if good:
+        assert "unknown" not in text
+    else:
+        assert f"Customer: unknown at 1,000 write units a second\n  {reason}\n" in text
+        assert "index ByStatus (Status): unknown at 1,000 write units a second" in text
+        assert (judged["shards_needed"], judged["shards_reason"], index["line"]) == (None, reason, None)
+    assert heat(described(table, items=3000, bytes=LARGE), most_units=652.0).found.whole
 
 
 def test_an_index_by_its_own_key(table: Table) -> None:

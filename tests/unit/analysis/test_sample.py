@@ -22,6 +22,7 @@ from shardkit.analysis.sample import (
     keys_unseen,
     plan_sample,
     shards_total,
+    units_of_all,
 )
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.errors import ConfigurationError
@@ -40,6 +41,13 @@ def test_a_plan_stays_within_its_units(size: int, most_units: float) -> None:
     assert plan.segments >= min(30, plan.total_segments)
     if size < 0.8 * (most_units - PAGE_UNITS) * 8192:
         assert plan.share == 1
+
+
+@given(st.integers(1, 10**13))
+def test_the_units_that_read_all_are_hardly_more_than_it_takes(size: int) -> None:
+    units = units_of_all(size)
+    assert plan_sample(size, units).share == 1
+    assert units == LEAST_UNITS + 1 or plan_sample(size, units - 2).share < 1
 
 
 def test_the_least_that_a_plan_asks_for_is_enough() -> None:
