@@ -8,6 +8,8 @@ from typing import Any
 from shardkit.core.checks import check_number
 from shardkit.errors import ConfigurationError, brief
 
+_STORE = ("shared", "is_async", "clock", "get", "writes_of", "holds", "change")  # of the protocol Store
+
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions:
@@ -54,4 +56,8 @@ class CacheOptions:
             raise ConfigurationError(
                 f"store, max_bytes: must have exactly one of them, got store={brief(self.store)} and "
                 f"max_bytes={brief(self.max_bytes)}; give, for example, max_bytes=64_000_000"
+            )
+        if self.store is not None and not all(hasattr(self.store, name) for name in _STORE):
+            raise ConfigurationError(
+                f"store: must be a MemoryStore or a RedisStore, got {brief(self.store)}; give RedisStore(client)"
             )

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from shardkit import (
     bulk_load,
     install,
 )
-from shardkit.cache import CachedTable, CacheOptions, MemoryStore
+from shardkit.cache import CachedTable, CacheOptions, MemoryStore, RedisStore
 from shardkit.cache.table_cache import WriteLog
 from shardkit.capacity import CacheUsage
 from shardkit.runtime.hooks import _handlers
@@ -781,6 +782,13 @@ def test_a_cache_that_is_freed_while_handlers_are_registered(
 def test_wrong_options(table: Table, options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         CachedTable(table, **{"max_bytes": 1_000_000} | options)
+
+
+@pytest.mark.parametrize("store", [SimpleNamespace(get=1, mget=1), {}, "redis://cache", RedisStore, MemoryStore])
+def test_what_is_no_store(table: Table, store: Any) -> None:
+    for made in (partial(CachedTable, table), CacheOptions):
+        with pytest.raises(ConfigurationError, match=r"^store: .* or a RedisStore, got .*; give RedisStore\(client\)$"):
+            made(store=store)
 
 
 def test_what_is_no_table(table: Table) -> None:
