@@ -185,8 +185,8 @@ def _alone(shards: int | None) -> list[str]:
 def plan_shards(
     item_size: int,
     writes_per_second: float,
-    reads_per_second: float = 0.0,
     *,
+    reads_per_second: float = 0.0,
     queries_per_second: float = 0.0,
     items_per_query: int = 0,
     consistent: bool = False,

@@ -70,7 +70,7 @@ def test_shards_with_all_options() -> None:
     plan = plan_shards(
         350,
         4000,
-        10,
+        reads_per_second=10,
         queries_per_second=2,
         items_per_query=30,
         consistent=True,

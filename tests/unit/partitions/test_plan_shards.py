@@ -125,11 +125,17 @@ def test_the_text_leads_with_more_partitions_where_they_save_most_shards(
         )
 
 
+def test_a_third_number_says_what_it_is() -> None:
+    """It might be meant as the partitions, and would be taken for reads."""
+    with pytest.raises(TypeError, match="positional"):
+        plan_shards(350, 4000, 16)  # type: ignore[call-arg]
+
+
 def test_reads_ask_for_shards_too() -> None:
-    plan = plan_shards(350, 0, 12_000, partitions=20)
+    plan = plan_shards(350, 0, reads_per_second=12_000, partitions=20)
     assert (plan.table.read_units, plan.least_shards) == (6000, 3)
-    assert plan_shards(350, 0, 12_000, consistent=True, partitions=20).least_shards == 5
-    assert plan_shards(350, 0, 12_000).table.partitions == 4  # 2 × 6,000 / 3,000
+    assert plan_shards(350, 0, reads_per_second=12_000, consistent=True, partitions=20).least_shards == 5
+    assert plan_shards(350, 0, reads_per_second=12_000).table.partitions == 4  # 2 × 6,000 / 3,000
 
 
 def test_where_the_partitions_are_too_few_it_says_so() -> None:
@@ -184,7 +190,7 @@ def test_a_suffix_may_cost_a_write_unit() -> None:
     assert (plan.stored_size, plan.item_write_units) == (1024 + len(f".{plan.shards}"), 2)
     assert "2 write units instead of 1" in warned(plan)
     assert "instead of" not in warned(plan_shards(1000, 900, partitions=32))
-    assert "instead of" not in warned(plan_shards(1024, 0, 12_000, partitions=32))
+    assert "instead of" not in warned(plan_shards(1024, 0, reads_per_second=12_000, partitions=32))
 
 
 # -- indexes -----------------------------------------------------------------------------------------------------------
@@ -231,12 +237,12 @@ def test_fan_out_reads_that_cost_more_than_the_writes_bring() -> None:
     (said,) = [one for one in many.warnings if "brings" in one.text]
     assert said.kind == "model"
     # One partition serves all the writes: sharding brings them nothing, and any read unit more is too much.
-    brings_nothing = warned(plan_shards(350, 100, 12_000, queries_per_second=0.1))
+    brings_nothing = warned(plan_shards(350, 100, reads_per_second=12_000, queries_per_second=0.1))
     assert "for 0 write units a second that one partition does not serve" in brings_nothing
 
 
 def test_reads_that_ask_for_shards_are_better_cached() -> None:
-    plan = plan_shards(350, 100, 12_000)
+    plan = plan_shards(350, 100, reads_per_second=12_000)
     assert (plan.shards or 0) > 1
     (said,) = [one for one in plan.warnings if "cache" in one.text]
     assert (said.kind, said.page) == ("rule", "Best Practices for Tables, Cache Popular Items")
@@ -299,7 +305,13 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
     item_size: int, writes: int, reads: int, queries: int, partitions: int, headroom: float
 ) -> None:
     plan = plan_shards(
-        item_size, writes, reads, queries_per_second=queries, partitions=partitions, headroom=headroom, probability=0.9
+        item_size,
+        writes,
+        reads_per_second=reads,
+        queries_per_second=queries,
+        partitions=partitions,
+        headroom=headroom,
+        probability=0.9,
     )
     if plan.shards is not None:
         assert plan.least_shards is not None
