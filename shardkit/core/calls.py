@@ -115,7 +115,7 @@ def _problem(called: str, parameters: Sequence[Parameter], args: Sequence[Any], 
         return f"{listed}: not a parameter of {called}{give}"
     if len(args) > len(by_place):
         usual = _USUAL.get(called.partition("_")[0], "…") if others else ""
-        example = next((f"{name}=…" for name in (*missing, *names) if name not in by_place), usual)
+        example = _listed(f"{name}=…" for name in missing or names if name not in by_place) or usual
         return f"{called}: got {brief(args[len(by_place)])} without a keyword; give keywords only: {called}({example})"
     if missing:
         return f"{_listed(missing)}: missing in {called}; give {_listed(f'{one}=…' for one in missing)}"

@@ -63,9 +63,9 @@ def table_of(given: Any, table_name: str | None) -> Any:
     meta = getattr(given, "meta", None)
     client, name = getattr(meta, "client", given), getattr(given, "name", None)
     if not is_async(client) or not hasattr(getattr(client, "meta", None), "events"):
+        give = "enter it: async with … as client" if is_async(client) else "use shardkit.ShardedTable for a boto3 Table"
         raise ConfigurationError(
-            f"table: must be an aiobotocore client or an aioboto3 Table, got {brief(given)}; for a boto3 Table, use "
-            "shardkit.ShardedTable"
+            f"table: must be an aiobotocore client or an aioboto3 Table, got {brief(given)}; {give}"
         )
     if client is not given and isinstance(name, str):
         if table_name not in {None, name}:

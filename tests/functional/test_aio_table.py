@@ -113,6 +113,17 @@ def test_tables_that_it_cannot_wrap(table: Any) -> None:
             ShardedTable(wrong, STRATEGY, table_name="Orders")
 
 
+def test_a_client_that_was_not_entered() -> None:
+    async def use() -> None:
+        client = get_session().create_client("dynamodb", region_name="eu-central-1")
+        with pytest.raises(ConfigurationError, match=r"; enter it: async with … as client$"):
+            ShardedTable(client, STRATEGY, table_name="Orders")
+        async with client:
+            pass
+
+    asyncio.run(use())
+
+
 @pytest.mark.parametrize("held", HELD)
 def test_tasks_share_a_writer_and_a_stream(moto_endpoint: str, table: Any, held: str) -> None:
     """Every item is written once, and read by one of them."""

@@ -329,6 +329,16 @@ REFUSED: list[tuple[Way, str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("way", ["attribute", "source"])
+def test_a_table_made_without_indexes(resource: DynamoDBServiceResource, way: Way) -> None:
+    """The refusal of the logical key names the argument that was forgotten, and not of an index as of the table."""
+    plain = ShardedTable(table_of(resource, way, CalculatedSuffix("sk", 3, **MORE[way])).table, Unsharded())
+    with pytest.raises(UnsupportedExpressionError, match=r"; if the index is sharded, give indexes={'all': …}$"):
+        plain.query(IndexName="all", KeyConditionExpression=OPEN)
+    with pytest.raises(UnsupportedExpressionError, match=r"scan\(\)$"):
+        plain.query(KeyConditionExpression=OPEN)
+
+
 @pytest.mark.parametrize(("way", "operation", "params", "message"), REFUSED)
 def test_refusals(
     resource: DynamoDBServiceResource, way: Way, operation: str, params: dict[str, Any], message: str

@@ -117,6 +117,12 @@ def test_a_value_without_its_keyword(made: type, name: str) -> None:
             {"att": "Time"},
             "att (did you mean at?): not a parameter of TimeSeries; give o",
         ),
+        (
+            cache.CachedTable,
+            (None, 30),
+            {},
+            "CachedTable: got 30 without a keyword; give keywords only: CachedTable(store=…, max_bytes=…, ttl=…, ",
+        ),
         (cache.CachedTable, (None,), {"tll": 5}, "tll (did you mean ttl?): not a parameter of CachedTable; give one o"),
         (ShardedTable.with_options, (None,), {"timout": 5}, "timout (did you mean timeout?): not a parameter of with_"),
     ],

@@ -80,7 +80,7 @@ class QueryPlan:
         name = wire.get("IndexName")
         schema, index = sharding.schema(name), sharding.sharded.get(name)
         condition = asked = parse_key_condition(wire)
-        _check_partition(asked, schema, index)
+        _check_partition(asked, schema, index, None if sharding.partition_key in schema.partition else name)
         wire = stored_filters(sharding, wire, *_FILTERS)
         if index is not None:
             refuse_attributes(wire, {index.stored_name} - {*index.logical_keys.names}, *_KEY_CONDITIONS)
@@ -476,16 +476,17 @@ class QueryPlan:
         return self.within(item) and not self._beyond(item)
 
 
-def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedIndex | None) -> None:
+def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedIndex | None, alone: str | None) -> None:
     strategy = "" if index is None else f" of index {index.name!r} with {brief(index.strategy, 200)}"
     for name in (schema if index is None else index.logical_keys).partition:
         if name not in condition.equals:
             got = [f"'=' on {other!r}" for other in condition.equals]
             if condition.range is not None:
                 got.append(f"{condition.range[1].op} on {condition.range[0]!r}")
+            sharded = f"; if the index is sharded, give indexes={{{alone!r}: …}}" if alone and not index else ""
             raise UnsupportedExpressionError(
                 f"KeyConditionExpression: must have '=' on the partition key {name!r}{strategy}, got {', '.join(got)}; "
-                f"give Key({name!r}).eq(…), or use scan()"
+                f"give Key({name!r}).eq(…), or use scan(){sharded}"
             )
 
 
