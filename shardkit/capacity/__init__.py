@@ -1,8 +1,7 @@
 """Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
-from shardkit.analysis.highest_seconds import highest_seconds
 from shardkit.analysis.per_key import PerKey
-from shardkit.analysis.trace_files import TraceRow, read_traces
+from shardkit.analysis.trace_files import TraceRow, highest_seconds, read_traces
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue

@@ -66,9 +66,7 @@ def maintain(call: Call, config: str, now: str | None, **tuning: Any) -> Outcome
     """Show the plan (with --json: on stderr), and do it. Run it regularly, for example every hour."""
     try:
         report = _opened(call, config).maintain(
-            _moment(now),
-            on_plan=lambda planned: click.echo(str(planned), err=call.as_json),
-            tuning=_tuning(**tuning),
+            _moment(now), on_plan=lambda planned: click.echo(str(planned), err=call.as_json), tuning=_tuning(**tuning)
         )
     except MaintenanceError as error:
         return Outcome.of_text(error.report, FAILED)
@@ -76,7 +74,7 @@ def maintain(call: Call, config: str, now: str | None, **tuning: Any) -> Outcome
 
 
 def _tuning(traces: tuple[str, ...], *, tune: bool, deployed: bool, max_shards: int) -> Tuning | None:
-    from shardkit.analysis.highest_seconds import highest_seconds
+    from shardkit.analysis.trace_files import highest_seconds
     from shardkit.timeseries import Tuning
 
     if tune and not (deployed and traces):

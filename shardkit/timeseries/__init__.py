@@ -6,10 +6,10 @@ from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardkit.analysis.prices import Prices
+    from shardkit.timeseries.plans import Tuning
     from shardkit.timeseries.series import TimeSeries
     from shardkit.timeseries.settings import Throughput
     from shardkit.timeseries.steps import Maintenance, MaintenanceReport, MaintenanceStep, Saving
-    from shardkit.timeseries.tuning import Tuning
 
 __all__ = [
     "Maintenance",
@@ -30,6 +30,6 @@ if not TYPE_CHECKING:
             "shardkit.analysis.prices": ("Prices",),
             "shardkit.timeseries.settings": ("Throughput",),
             "shardkit.timeseries.steps": ("Maintenance", "MaintenanceReport", "MaintenanceStep", "Saving"),
-            "shardkit.timeseries.tuning": ("Tuning",),
+            "shardkit.timeseries.plans": ("Tuning",),
         },
     )

@@ -20,13 +20,7 @@ from shardkit.dynamodb.expressions.rewrite import build_conditions, updated_attr
 from shardkit.dynamodb.expressions.update import Setting, add_actions
 from shardkit.dynamodb.service_errors import check_fits
 from shardkit.dynamodb.units import add_consumed, table_name
-from shardkit.errors import (
-    ConfigurationError,
-    InvalidKeyError,
-    PeriodError,
-    UnsupportedExpressionError,
-    brief,
-)
+from shardkit.errors import ConfigurationError, InvalidKeyError, PeriodError, UnsupportedExpressionError, brief
 from shardkit.sharding import items
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.get_many import find_many, lookups
@@ -41,13 +35,12 @@ from shardkit.strategies import Strategy
 from shardkit.timeseries.control import is_missing
 from shardkit.timeseries.pages import WITHIN, Pages, starting
 from shardkit.timeseries.periods import Period, second_of
-from shardkit.timeseries.plans import Plans
+from shardkit.timeseries.plans import Plans, Tuning
 from shardkit.timeseries.running import maintained, planned
 from shardkit.timeseries.settings import Series
 from shardkit.timeseries.steps import Maintenance, MaintenanceReport
 from shardkit.timeseries.stream import QueryOfPeriods, StreamOfPeriods, returned
 from shardkit.timeseries.tables import SeriesTables
-from shardkit.timeseries.tuning import Tuning
 
 T = TypeVar("T")
 Kind = Literal["read", "delete", "write"]
@@ -77,7 +70,7 @@ class SeriesPrograms(Programs):
         self.series = series
         self.is_part = lambda table: series.period_of_table(table) is not None
         self.plans = Plans(series, strategy, plans)
-        self.tables = SeriesTables(series, self.plans, clock)
+        self.tables = SeriesTables(self.plans, clock)
         self._pages = Pages(series, form)
         self._programs: dict[Period, Programs] = {}
 
@@ -165,14 +158,13 @@ class SeriesPrograms(Programs):
         return True
 
     def maintenance(self, now: datetime | None, tuning: Tuning | None) -> Program[Maintenance]:
-        return planned(self.series, self.tables.clock() if now is None else now, plans=self.plans, tuning=tuning)
+        return planned(self.plans, self.tables.clock() if now is None else now, tuning)
 
     def maintained(
         self, now: datetime | None, on_plan: Callable[[Maintenance], object], tuning: Tuning | None
     ) -> Program[MaintenanceReport]:
-        moment = self.tables.clock() if now is None else now
         try:
-            return (yield from maintained(self.series, moment, on_plan, self.plans, tuning))
+            return (yield from maintained(self.plans, self.tables.clock() if now is None else now, on_plan, tuning))
         finally:
             self.tables.list_again()
 
@@ -250,17 +242,14 @@ class SeriesPrograms(Programs):
     def key_as_sent(self, sharding: Sharding, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a key for one table, without a time that is not part of it."""
         at = self.series.at
-        if at in sharding.key_names or sharding.reads_keys or at in sharding.placed_by:
+        if at not in key or at in sharding.key_names or sharding.reads_keys or at in sharding.placed_by:
             return key
         return {name: value for name, value in key.items() if name != at}
 
     def _as_sent(self, period: Period, operation: str, params: Params) -> Params:
         """Return an item's request for a period's table, likewise."""
         key = params.get("Key") or {}
-        if self.series.at not in key or self.series.at in self._sharding_of_all.key_names:
-            return params
-        sent = self.key_as_sent(self.sharding_of(period), key)
-        if sent is key:
+        if (sent := self.key_as_sent(self.sharding_of(period), key)) is key:
             return params
         if operation == "UpdateItem" and not {"AttributeUpdates", "Expected"} & params.keys():
             # The update may create the item.
@@ -334,6 +323,7 @@ class SeriesPrograms(Programs):
 
     def transact(self, operation: str, params: Params, *, fan_out: FanOutOptions) -> Program[Response]:
         """Read or write items of this time series, and of unsharded tables, in one transaction."""
+        kind: Kind = "read" if operation == "TransactGetItems" else "write"
         periods: set[Period] = set()
         parts = []
         for action, body in parts_of(params):
@@ -345,10 +335,8 @@ class SeriesPrograms(Programs):
             period = self._period_of(single, rest) or self.period_to_store(rest.get("Key"), "key")
             if action in {"Put", "Update"}:
                 self.tables.check_open(period)
-            if operation == "TransactGetItems":
-                yield from self.check_planned(period)
-            else:
-                yield from self.planned(period, "write")
+            if not (yield from self.planned(period, kind)):
+                raise self._no_table(period)
             periods.add(period)
             sent = self._as_sent(period, single, rest)
             shard = {"Shard": body["Shard"]} if "Shard" in body else {}
@@ -371,16 +359,11 @@ class SeriesPrograms(Programs):
         self.tables.list_again()
         existing = yield from self.tables.existing()
         for period in sorted(periods.difference(existing)):
-            if operation == "TransactGetItems":
+            if kind == "read":
                 raise self._no_table(period)
             self.tables.check_creatable(period)
             yield from self.tables.created(period)
         return (yield from whole())
-
-    def check_planned(self, period: Period) -> Program[None]:
-        """Refuse a period whose strategy is not decided yet."""
-        if not (yield from self.planned(period, "read")):
-            raise self._no_table(period)
 
     def _no_table(self, period: Period) -> PeriodError:
         return PeriodError(
@@ -403,7 +386,8 @@ class SeriesPrograms(Programs):
         if self.plans.table is None:
             return self._sharding_of_all
         period = self.period_to_store(item, what)
-        yield from self.check_planned(period)
+        if not (yield from self.planned(period, "read")):
+            raise self._no_table(period)
         return self.sharding_of(period)
 
     # Reads of many items.

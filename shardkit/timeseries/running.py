@@ -18,10 +18,9 @@ from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.timeseries.control import POLL_SECONDS, is_missing, listed, settled
 from shardkit.timeseries.maintenance import TableState, due_of, plan_of, to_create
 from shardkit.timeseries.periods import Period, datetime_of, second_of
-from shardkit.timeseries.plans import PeriodPlan, Plans
+from shardkit.timeseries.plans import Plans, Tuning, earlier
 from shardkit.timeseries.settings import Series
 from shardkit.timeseries.steps import Action, Maintenance, MaintenanceReport, MaintenanceStep, steps_text
-from shardkit.timeseries.tuning import Tuning, earlier
 
 _TRIES = 3
 _COOLING = frozenset({"set throughput", "set table class"})
@@ -43,14 +42,10 @@ Failed = list[tuple[MaintenanceStep, Exception]]
 
 
 def planned(
-    series: Series,
-    now: datetime,
-    failed: Failed | None = None,
-    plans: Plans | None = None,
-    tuning: Tuning | None = None,
+    plans: Plans, now: datetime, tuning: Tuning | None = None, failed: Failed | None = None
 ) -> Program[Maintenance]:
     """Look at the tables, and plan their maintenance; with ``failed``, without tables that cannot be looked at."""
-    now = datetime_of(second_of("now", now))
+    series, now = plans.series, datetime_of(second_of("now", now))
     states: dict[Period, TableState] = {}
     unknown: list[Period] = []
     for period in sorted((yield from listed(series))):
@@ -73,7 +68,7 @@ def planned(
                 params=look.params,
             )
             failed.append((step, error))
-    if plans is None or plans.table is None:
+    if plans.table is None:
         if tuning is not None:
             raise ConfigurationError("tuning: needs plans=, where the plans of periods are; make the series with it")
         return plan_of(series, now, states, unknown)
@@ -83,7 +78,7 @@ def planned(
     yield from plans.read([*new, *earlier(series, first), last])
     chosen, refused, advice = plans.default, {}, ""
     if tuning is not None:
-        proposed = tuning.next_plan(series, first, plans)
+        proposed = tuning.next_plan(plans, first)
         if not tuning.deployed:
             advice = f"{series.table(first)}: {proposed}"
         elif last == first or last in plans:
@@ -92,12 +87,9 @@ def planned(
             why = f"not tuned, because no process with plans= has used {series.table(last)}; deploy plans= first"
             refused = {series.table(first): why}
     of_new = {period: plans[period] if period in plans else chosen for period in new}  # noqa: SIM401 - no dict
-    plan = plan_of(_with(series, of_new), now, states, unknown)
+    raised = {period: plan.raised(series.hot) for period, plan in of_new.items()}
+    plan = plan_of(replace(series, new=raised), now, states, unknown)
     return replace(plan, refused={**plan.refused, **refused}, plans=of_new, advice=advice)
-
-
-def _with(series: Series, plans: Mapping[Period, PeriodPlan]) -> Series:
-    return replace(series, new={period: plan.raised(series.hot) for period, plan in plans.items()})
 
 
 def _state(series: Series, now: datetime, period: Period, described: Mapping[str, Any]) -> Program[TableState | None]:
@@ -126,21 +118,16 @@ def _state(series: Series, now: datetime, period: Period, described: Mapping[str
 
 
 def maintained(
-    series: Series,
-    now: datetime,
-    on_plan: Callable[[Maintenance], object],
-    plans: Plans | None = None,
-    tuning: Tuning | None = None,
+    plans: Plans, now: datetime, on_plan: Callable[[Maintenance], object], tuning: Tuning | None = None
 ) -> Program[MaintenanceReport]:
     """Plan the maintenance of a time series, show the plan, and carry it out."""
     now = datetime_of(second_of("now", now))
     failed: Failed = []
-    plan = yield from planned(series, now, failed, plans, tuning)
+    plan = yield from planned(plans, now, tuning, failed)
     on_plan(plan)
-    if plans is not None:
-        for each, proposed in plan.plans.items():
-            yield from plans.settle([each], proposed)
-        series = _with(series, {each: plans[each] for each in plan.plans})
+    for each, proposed in plan.plans.items():
+        yield from plans.settle([each], proposed)
+    series = replace(plans.series, new={each: plans[each].raised(plans.series.hot) for each in plan.plans})
     done: list[MaintenanceStep] = []
     waiting: list[MaintenanceStep] = []
     first: dict[str, MaintenanceStep] = {}

@@ -19,10 +19,10 @@ from shardkit.strategies import Strategy, Unsharded
 from shardkit.table import ItemOperations
 from shardkit.table_types import BatchGetItemsResponse, ReadOptions, ShardedGetItemResponse
 from shardkit.timeseries.periods import PeriodLength, TimeFormat, second_of
+from shardkit.timeseries.plans import Tuning
 from shardkit.timeseries.programs import SeriesPrograms
 from shardkit.timeseries.settings import Late, Missing, Series, Throughput
 from shardkit.timeseries.steps import Maintenance, MaintenanceReport
-from shardkit.timeseries.tuning import Tuning
 
 __all__ = ["TimeSeries"]
 

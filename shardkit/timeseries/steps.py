@@ -148,9 +148,7 @@ class Maintenance:
             which = " to ".join(dict.fromkeys((self.kept[0], self.kept[-1])))
             count = f"{len(self.kept):,} table{'' if len(self.kept) == 1 else 's'}"
             parts.append(f"{'kept':<15}  {which}: {count} older than keep, because delete is not set")
-        parts += [
-            _indented(f"{'plan':<15}  {self.series}-{period}", [str(plan)]) for period, plan in self.plans.items()
-        ]
+        parts += [_indented(f"{'plan':<15}  {self.series}-{each}", [str(plan)]) for each, plan in self.plans.items()]
         if self.advice:
             parts.append(f"{'advice':<15}  {self.advice}; to plan it so: --tune --deployed")
         if len(self.steps) > 1 and (total := [*self.saves.figures()]):

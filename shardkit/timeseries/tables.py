@@ -11,7 +11,6 @@ from shardkit.timeseries.control import created, listed
 from shardkit.timeseries.maintenance import to_create
 from shardkit.timeseries.periods import Period, second_of
 from shardkit.timeseries.plans import Plans
-from shardkit.timeseries.settings import Series
 
 LISTED_SECONDS = 60
 """For how long a list of the tables is used; what this client creates or writes to is added at once."""
@@ -20,14 +19,13 @@ LISTED_SECONDS = 60
 class SeriesTables:
     """``clock`` returns the time, with a zone."""
 
-    def __init__(self, series: Series, plans: Plans, clock: Callable[[], datetime]) -> None:
+    def __init__(self, plans: Plans, clock: Callable[[], datetime]) -> None:
         if not callable(clock):
             raise ConfigurationError(
                 f"clock: must be a function that returns a datetime with a zone, got {brief(clock)}; leave it out for "
                 "this machine's clock"
             )
-        self.series = series
-        self.plans = plans
+        self.plans, self.series = plans, plans.series
         self.clock = clock
         self._existing: set[Period] = set()  # shared by threads: changed and copied in one step each
         self._listed: int | None = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkit.analysis.highest_seconds import highest_seconds
-from shardkit.analysis.trace_files import TraceRow
+from shardkit.analysis.trace_files import TraceRow, highest_seconds
 
 ROW = TraceRow(0, "PutItem", "clicks", None, "c1", 1, 1, 0.0, 1.0)
 

@@ -13,9 +13,10 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import MaintenanceError, PeriodError, ShardkitError
+from shardkit import MaintenanceError, PeriodError, ShardkitError, Unsharded
 from shardkit.analysis.prices import Prices
 from shardkit.timeseries.control import created
+from shardkit.timeseries.plans import Plans
 from shardkit.timeseries.running import maintained, planned
 from shardkit.timeseries.settings import Series, Throughput
 from tests.support.control_plane import EXPORT_SECONDS, Account, Run
@@ -53,11 +54,11 @@ def at(*moment: int) -> datetime:
 
 
 def maintain(account: Account, series: Series) -> Any:
-    return Run(account, maintained(series, account.now, lambda _: None)).to_end()
+    return Run(account, maintained(Plans(series, Unsharded()), account.now, lambda _: None)).to_end()
 
 
 def plan(account: Account, series: Series) -> Any:
-    return Run(account, planned(series, account.now)).to_end()
+    return Run(account, planned(Plans(series, Unsharded()), account.now)).to_end()
 
 
 def an_account(series: Series, *moments: datetime) -> Account:
@@ -161,7 +162,7 @@ def test_a_run_that_stops_anywhere_is_finished_by_the_next_one() -> None:
     stops = 0
     for requests in range(200):
         account = pickle.loads(whole)  # noqa: S301
-        run = Run(account, maintained(series, account.now, lambda _: None))
+        run = Run(account, maintained(Plans(series, Unsharded()), account.now, lambda _: None))
         if any([run.step() for _ in range(requests)]):  # noqa: C419 - all of them
             break
         stops += 1
@@ -176,7 +177,7 @@ def test_two_at_once(turns: list[bool]) -> None:
     series, account = due()
     alone = pickle.loads(pickle.dumps(account))  # noqa: S301
     moved_on(alone, series)
-    runs = [Run(account, maintained(series, account.now, lambda _: None)) for _ in range(2)]
+    runs = [Run(account, maintained(Plans(series, Unsharded()), account.now, lambda _: None)) for _ in range(2)]
     done = [None, None]
     for turn in turns:
         if done[turn] is None:
@@ -231,7 +232,7 @@ def test_a_year_of_days() -> None:
         if series.table(late) in account.tables:
             account.write(series.table(late))
         before = {name: account.archived(name) for name in account.tables}
-        run = Run(account, maintained(series, account.now, lambda _: None))
+        run = Run(account, maintained(Plans(series, Unsharded()), account.now, lambda _: None))
         if number % 3:
             run.to_end()
         else:

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from shardkit import CalculatedSuffix, ConfigurationError, PeriodError, RandomSuffix, RangeSuffix, Strategy
 from shardkit.analysis.shards import shards_for
 from shardkit.core.machine import Program, Send, Wait
-from shardkit.timeseries import Tuning, tuning
+from shardkit.timeseries import Tuning, plans
 from shardkit.timeseries.load import SeriesLoad
 from shardkit.timeseries.plans import PeriodPlan, Plans
 from shardkit.timeseries.programs import SeriesPrograms
@@ -62,7 +62,7 @@ def one_run(seed: int) -> tuple[Account, dict[str, set[str]]]:
 
 @pytest.fixture(autouse=True)
 def _planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "shards_for", _shards_for)
+    monkeypatch.setattr(plans, "shards_for", _shards_for)
 
 
 _shards_for = lru_cache(None)(shards_for)
@@ -186,7 +186,7 @@ def test_a_control_table_that_is_no_control_table(monkeypatch: pytest.MonkeyPatc
         "AttributeDefinitions",
         [*CONTROL["AttributeDefinitions"][:1], {"AttributeName": "sk", "AttributeType": "N"}],
     )
-    with pytest.raises(ConfigurationError, match=r"^plans: table 'Control' must have a string partition key and"):
+    with pytest.raises(ConfigurationError, match=r"^plans: table 'Control' must have two keys, both strings"):
         Account().run(put(a_process(), TIMES[0]))
 
 

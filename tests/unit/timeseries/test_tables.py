@@ -21,7 +21,7 @@ def test_threads_lose_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this client created or wrote to is known at once, though other threads take note of other tables."""
     now = datetime(2016, 4, 15, tzinfo=UTC)
     series = Series("clicks", "Time", "day", CLICKS)
-    tables = SeriesTables(series, Plans(series, Unsharded()), lambda: now)
+    tables = SeriesTables(Plans(series, Unsharded()), lambda: now)
     monkeypatch.setattr(tables, "_listed", int(now.timestamp()))
     days = [[tables.series.calendar.at(9_000 + 8 * number + own) for number in range(1200)] for own in range(8)]
 
@@ -47,7 +47,7 @@ def test_a_clock_in_local_time() -> None:
     first = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     now = [first]
     series = Series(name="clicks", at="Time", period="day", schema=CLICKS)
-    tables = SeriesTables(series, Plans(series, Unsharded()), lambda: now[0].astimezone(ZoneInfo("Europe/Berlin")))
+    tables = SeriesTables(Plans(series, Unsharded()), lambda: now[0].astimezone(ZoneInfo("Europe/Berlin")))
     listing: Any = tables.existing()
     assert next(listing).operation == "ListTables"
     with pytest.raises(StopIteration):

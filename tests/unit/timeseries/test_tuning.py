@@ -15,7 +15,7 @@ import pytest
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
 from shardkit.analysis.shards import shards_for
 from shardkit.timeseries import Maintenance, Throughput, Tuning
-from shardkit.timeseries import tuning as module
+from shardkit.timeseries import plans as module
 from shardkit.timeseries.plans import PeriodPlan, Plans
 from shardkit.timeseries.settings import Series
 from tests.support.planned import NOW, TODAY, TOMORROW, Account, a_process
@@ -36,7 +36,7 @@ def next_plan(
     if before is not None:
         plans._known[today] = before  # noqa: SLF001 - as if it had been read
     tuning = Tuning(heat={table: ("c1", units) for table, units in heat.items()}, **options)
-    return tuning.next_plan(series, series.calendar.at(today.number + 1), plans)
+    return tuning.next_plan(plans, series.calendar.at(today.number + 1))
 
 
 @pytest.mark.parametrize(
