@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardkit.analysis.heat_reports import Heat
-from shardkit.analysis.tuning import Fleet, Growth, Memory, Rule, shards_planned
+from shardkit.analysis.tuning import Fleet, Growth, Heat, Memory, Rule, shards_planned
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
 __all__ = ["DESIGN", "LOADS", "PLACEMENTS", "Load", "Outcome", "at_best", "ceilings", "outcomes", "played", "table"]

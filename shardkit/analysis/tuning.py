@@ -1,26 +1,31 @@
-"""When a key gets more shards by itself, and how many: a rule over what all processes report each minute."""
+"""When a key gets more shards by itself, and how many: what processes report each minute, and a rule over it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, inf
-from statistics import fmean
+from math import ceil
 from typing import Any, NamedTuple
 
-from shardkit.analysis.heat_reports import Heat, Report, heat_of
+import orjson
+
 from shardkit.analysis.shards import HEADROOM, shards_for
+from shardkit.dynamodb.body import binary_bytes, binary_text
+from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 
-MOST_KEYS = 10
-"""Keys that grow in one change."""
-A_DAY = 12
-"""Changes."""
+SECONDS = 60
+MOST_KEYS, _MOST_BYTES = 10, 1950  # of a report, and keys of a growth; with the item's key, below 2 write units
+_TEXT, _UNITS = "shardkit:heat", "shardkit:units"
+_FORM = 1
+_PACKED = struct.Struct(f"<{SECONDS}e")  # half floats: to 1 in 2,000, and whole numbers up to 2,048 exactly
+_MOST = 65_504.0  # the largest half float
+A_DAY = 12  # changes
 DAY = 86_400.0
-HOT = 0.7 * PARTITION_WRITE_UNITS
-"""Write units a second of a hot shard."""
-_REFUSED = 0.02 * PARTITION_WRITE_UNITS
+HOT, _REFUSED = 0.7 * PARTITION_WRITE_UNITS, 0.02 * PARTITION_WRITE_UNITS  # a second, of a hot shard
 _MINUTES, _OF = 10, 15
 _EPISODES, _APART = 3, 26 * 60  # minutes: a job that comes back at about the same time
 _BLOCK, _RECENT, _BLOCKS = 20, 6, 72  # minutes whose highest peak is kept; two hours of them; a day
@@ -36,6 +41,93 @@ _LATE = "if keys are cold again after they grew (a moving hotspot), give new key
 _ONE = "one item takes most of the key's writes, and it has one shard; use a counter, or write less often"
 _INDEX = "an index is hot, which more shards of the table's keys do not change; give the index a key with more values"
 _WARM = "throttled, but no key alone is too much (warm keys on one partition); wait for splits, or warm the table up"
+
+
+def heat_name(table: str) -> str:
+    """Return the partition key of a table's reports."""
+    return f"shardkit:heat:{table}"
+
+
+def key_text(key: object) -> str:
+    """Return a logical key as reports name it: ``S:2014-07-09``, ``B:`` with base64, or ``?:`` for an index's."""
+    return f"S:{key}" if isinstance(key, str) else f"B:{binary_text(key)}" if isinstance(key, bytes) else f"?:{key}"
+
+
+def key_of(text: str) -> str | bytes:
+    return binary_bytes(text[2:]) if text.startswith("B:") else text[2:]
+
+
+class KeyReport(NamedTuple):
+    """A key in one process and minute: write units in each second, and those of throttled attempts.
+
+    ``item`` is the hash of its hottest item, and ``share`` that item's part of the writes that were looked at.
+    """
+
+    key: str
+    index_name: str | None
+    refused: float
+    queries: int
+    item: int
+    share: float
+    units: tuple[float, ...]
+
+
+class Report(NamedTuple):
+    """What a process reports: how often it did so, and its hottest keys, the hottest first."""
+
+    counter: int
+    keys: tuple[KeyReport, ...] = ()
+
+    def to_attributes(self) -> dict[str, Any]:
+        """Return the attributes of the report's item: as many of the keys as fit."""
+        keys = self.keys[:MOST_KEYS]
+        while True:
+            text = orjson.dumps({"form": _FORM, "counter": self.counter, "keys": [one[:-1] for one in keys]}).decode()
+            packed = b"".join(_PACKED.pack(*(min(each, _MOST) for each in one.units)) for one in keys)
+            if item_size(item := {_TEXT: text, _UNITS: packed}) <= _MOST_BYTES:
+                return item
+            keys = keys[:-1]
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Report | None:
+        """Read a report; None: it is none, or of a newer form."""
+        given = orjson.loads(item.get(_TEXT, "{}"))
+        if given.get("form") != _FORM:
+            return None
+        units = _PACKED.iter_unpack(bytes(item[_UNITS]))
+        return cls(given["counter"], tuple(KeyReport._make((*one, next(units))) for one in given["keys"]))
+
+
+class Heat(NamedTuple):
+    """What all processes wrote to a key in a minute: in its busiest second, in a mean one, and to its hottest item."""
+
+    peak: float = 0.0
+    refused: float = 0.0
+    queries: float = 0.0
+    item: float = 0.0
+
+    @classmethod
+    def of(cls, parts: list[KeyReport]) -> Heat:
+        seconds = [sum(second) for second in zip(*(one.units for one in parts), strict=True)]
+        items: defaultdict[int, float] = defaultdict(float)
+        for one in parts:
+            items[one.item] += one.share * sum(one.units)
+        refused, queries = sum(one.refused for one in parts) / SECONDS, sum(one.queries for one in parts) / SECONDS
+        return cls(max(seconds), refused, queries, max(seconds) * max(items.values()) / (sum(seconds) or 1.0))
+
+    @property
+    def wanted(self) -> float:
+        """What was asked for; attempts are repeated, so at most 3 times what was served."""
+        return min(self.peak + self.refused, 3 * self.peak + 1)
+
+
+def heat_of(reports: Iterable[Report]) -> dict[tuple[str, str | None], Heat]:
+    """Add up the reports of all processes, by key and index: their seconds are the service's, so peaks add up."""
+    found: defaultdict[tuple[str, str | None], list[KeyReport]] = defaultdict(list)
+    for report in reports:
+        for one in report.keys:
+            found[one.key, one.index_name].append(one)
+    return {place: Heat.of(parts) for place, parts in found.items()}
 
 
 @dataclass
@@ -66,7 +158,8 @@ class Watched:
         rise = 0.0
         if third := len(recent) // 3:
             # The smaller of two rises: a step has only one.
-            first, middle, last = map(fmean, (recent[:third], recent[third:-third], recent[-third:]))
+            thirds = recent[:third], recent[third:-third], recent[-third:]
+            first, middle, last = (sum(peaks) / len(peaks) for peaks in thirds)
             rise = max(0.0, min(middle - first, last - middle)) / (third * _BLOCK)
         return max(*self.peaks, max(recent) + min(rise * _AHEAD, max(recent)))
 
@@ -163,33 +256,29 @@ class Rule:
         if 2 * fleet.reports < max(1, fleet.processes):
             return {}, "fewer than half of the processes of the last hour have reported", 0.0
         asking = {key: each for key, each in memory.keys.items() if key in heats and each.asks(minute)}
-        single = {key for key in asking if heats[key].item >= HOT}
-        needed = {
-            key: shards_planned(each.expected() * (_MARGIN if heats[key].refused else 1.0), self.partitions)
-            for key, each in asking.items()
-            if key not in single
-        }
-        # At least twice the shards, and a multiple, because fewer items change their place then.
-        wanted = {
-            key: min(-(-max(number, 2 * has) // has), self.max_shards // has) * has
-            for key, number in needed.items()
-            if number > (has := shards[key])
-        }
         grown: dict[str, int] = {}
+        wanted: dict[str, int] = {}
+        for key, each in asking.items():
+            heat, has = heats[key], shards[key]
+            number = shards_planned(each.expected() * (_MARGIN if heat.refused else 1.0), self.partitions)
+            if number > has and heat.item < HOT:
+                # At least twice the shards, and a multiple, because fewer items change their place then.
+                wanted[key] = min(-(-max(number, 2 * has) // has), self.max_shards // has) * has
         taken = 0.0
         for key in sorted(wanted, key=lambda key: -heats[key].wanted)[:MOST_KEYS]:
             more = self._read_units({**grown, key: wanted[key]}, fleet)
-            if wanted[key] > shards[key] and more <= (inf if self.max_read_units is None else self.max_read_units):
+            if wanted[key] > shards[key] and (self.max_read_units is None or more <= self.max_read_units):
                 grown[key], taken = wanted[key], more
-        day = [one for one in memory.growths if now - one.at < DAY]
-        if grown and (len(day) >= A_DAY or sum(one.cold is True for one in day) >= _COLD):
+        day = [growth for growth in memory.growths if now - growth.at < DAY]
+        if grown and (len(day) >= A_DAY or sum(growth.cold is True for growth in day) >= _COLD):
             return {}, f"paused: {len(day)} changes in a day, of at most {A_DAY}; {_LATE}", 0.0
         if grown:
             return grown, "hot in 10 of 15 minutes, or for the third time in 26 hours", taken
         if wanted:
             return {}, f"max_shards={self.max_shards}, max_read_units={self.max_read_units}: no more is allowed", 0.0
         if asking:
-            return {}, _ONE if single else _INDEX if fleet.hot_index else _WARM, 0.0
+            one = any(heats[key].item >= HOT for key in asking)
+            return {}, _ONE if one else _INDEX if fleet.hot_index else _WARM, 0.0
         return {}, _SHORT if any(each.hot for each in memory.keys.values()) else "nothing is hot", 0.0
 
     def _read_units(self, grown: Mapping[str, int], fleet: Fleet) -> float:
@@ -203,6 +292,4 @@ class Rule:
 def shards_planned(units: float, partitions: int) -> int:
     """Return the planner's number of shards; if the table has too few partitions, DynamoDB will make more."""
     units, free = ceil(units / 100) * 100, (1 - HEADROOM) * PARTITION_WRITE_UNITS
-    if units <= free:
-        return 1
     return shards_for(write_units=units, partitions=max(partitions, ceil(units / free) + 1)).shards or 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from heapq import nlargest
 from random import Random
 from typing import Any
@@ -12,14 +12,15 @@ from zlib import crc32
 
 from boto3.resources.base import ServiceResource
 
-from shardkit.analysis.heat_reports import SECONDS, KeyReport, Report, heat_name, key_text
+from shardkit.analysis.tuning import SECONDS, KeyReport, Report, heat_name, key_text
 from shardkit.capacity.seconds import Seconds, writing
 from shardkit.capacity.thinning import Row, RowKey
 from shardkit.dynamodb.requests import OPERATIONS
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError, brief
 
 _LATEST = 20.0  # seconds after the end of a minute: processes do not report all at once
-_EXPIRES, _EXPIRES_AFTER = "shardkit:expires", 7200
+EXPIRES, _EXPIRES_AFTER = "shardkit:expires", 7200
 _HELD, _MOST_HELD = 1000, 10_000  # keys of a minute
 _MINUTES = 3
 _log = logging.getLogger("shardkit")
@@ -27,7 +28,7 @@ _log = logging.getLogger("shardkit")
 
 def control_keys(control: Any) -> tuple[str, ...]:
     """Return the names of a control table's key attributes."""
-    names = tuple(one["AttributeName"] for one in sorted(control.key_schema, key=lambda one: str(one["KeyType"])))
+    names = KeySchema.of(control.key_schema, "control").names
     if len(names) == 1:
         raise ConfigurationError(f"control: {brief(control)} has no sort key; give a table with two keys, both strings")
     return names
@@ -41,8 +42,8 @@ class HeatReport(Seconds):
         >>> CapacityMeter(heat=HeatReport(control)).attach(orders)  # doctest: +SKIP
 
     Each process has an item for each table, which it replaces each minute: the write units of its 10 hottest keys in
-    each second, what was throttled, and queries. No call waits for a report, and none fails: if it cannot be written, a
-    warning is logged, and the next one is tried.
+    each second, what was throttled, and queries. No call waits for it, or fails; if it cannot be written, a warning is
+    logged.
 
     Args:
         control: a boto3 ``Table`` whose partition key and sort key are strings. Let Time to Live on its attribute
@@ -51,11 +52,8 @@ class HeatReport(Seconds):
     Raises:
         ConfigurationError: ``control`` is not a boto3 ``Table``.
 
-    Cost:
-        2 write units a minute for each table, and one DescribeTable. About 1 µs of CPU per call; a thread; 10 MB of
-        memory at most.
-    IAM:
-        ``dynamodb:PutItem`` and ``dynamodb:DescribeTable`` on ``control``.
+    Cost: 2 write units a minute for each table. About 1 µs of CPU per call; a thread; at most 10 MB of memory.
+    IAM: ``dynamodb:PutItem`` and ``dynamodb:DescribeTable`` on ``control``.
     """
 
     def __init__(self, control: Any) -> None:
@@ -65,7 +63,6 @@ class HeatReport(Seconds):
         super().__init__()
 
     def begin(self) -> None:
-        """Begin, also in a forked process: it reports under a name of its own."""
         super().begin()
         self._name = secrets.token_urlsafe(6)
         self._late = Random().uniform(1.0, _LATEST)  # noqa: S311 - not a secret
@@ -82,12 +79,20 @@ class HeatReport(Seconds):
             with writing:
                 for ended in self._ended(flush=flush):
                     self._take_in(*ended)
-                due = self._due(flush=flush)
-            expires = int(self._clock() + self._offset) + _EXPIRES_AFTER
-            for table, keys in due.items():
+                now = self._clock() + self._offset
+                minute = int((now - self._late) // SECONDS) - 1
+                if flush:
+                    minute = max(self._minutes, default=minute)
+                elif minute == self._reported:
+                    return
+                self._reported, self._counter = minute, self._counter + 1
+                keys = sorted(self._minutes.get(minute, {}).items(), key=lambda pair: -pair[1].heat)
+                tables = [*self._shardings]
+            for table in tables:
+                hottest = tuple(one.report(*place) for (of, *place), one in keys if of == table and one.heat)
                 key = dict(zip(control_keys(self._control), (heat_name(table), self._name), strict=True))
-                report = Report(self._counter, tuple(keys)).to_attributes()
-                self._control.put_item(Item={**key, **report, _EXPIRES: expires})
+                report = Report(self._counter, hottest).to_attributes()
+                self._control.put_item(Item={**key, **report, EXPIRES: int(now) + _EXPIRES_AFTER})
         except Exception as error:  # noqa: BLE001 - of whatever kind: the process goes on, and so does the thread
             if not self.dropped:
                 _log.warning("the heat report cannot be written to %r: %r", self._control, error)
@@ -95,11 +100,11 @@ class HeatReport(Seconds):
 
     def _take_in(self, second: int, rows: dict[RowKey, Row], items: dict[Any, int]) -> None:
         minute, second = divmod(second, SECONDS)
-        keys = self._minutes.setdefault(minute, {})
+        keys = self._minutes.setdefault(minute, defaultdict(_Key))
         for (operation, table, index, logical, stored), (calls, _, write, throttled) in rows.items():
             if logical is None or table not in self._shardings:
                 continue
-            one = keys.setdefault((table, index, logical), _Key())
+            one = keys[table, index, logical]
             one.units[second] += write
             if OPERATIONS.get(operation):
                 one.calls += calls
@@ -110,24 +115,10 @@ class HeatReport(Seconds):
             if row[1:4] in keys:
                 keys[row[1:4]].items[item] += count
         if len(keys) > _MOST_HELD:
-            self._minutes[minute] = dict(nlargest(_HELD, keys.items(), key=lambda pair: pair[1].heat))
+            hottest = nlargest(_HELD, keys.items(), key=lambda pair: pair[1].heat)
+            self._minutes[minute] = defaultdict(_Key, hottest)
         if len(self._minutes) > _MINUTES:
             del self._minutes[next(iter(self._minutes))]
-
-    def _due(self, *, flush: bool) -> dict[str, list[KeyReport]]:
-        """Return each table's keys in the last whole minute, the hottest first, if it was not reported yet."""
-        minute = int((self._clock() + self._offset - self._late) // SECONDS) - 1
-        if flush:
-            minute = max(self._minutes, default=minute)
-        elif minute == self._reported:
-            return {}
-        self._reported = minute
-        self._counter += 1
-        due: dict[str, list[KeyReport]] = {table: [] for table in self._shardings}
-        for (table, index, key), one in sorted(self._minutes.get(minute, {}).items(), key=lambda pair: -pair[1].heat):
-            if one.heat:
-                due[table].append(one.report(key_text(key), index))
-        return due
 
 
 class _Key:
@@ -147,7 +138,7 @@ class _Key:
     def heat(self) -> float:
         return sum(self.units) + self.refused
 
-    def report(self, key: str, index: str | None) -> KeyReport:
+    def report(self, index: str | None, key: object) -> KeyReport:
         ((item, count),) = self.items.most_common(1) or [(0, 0)]
         queries, share = max(self.queries.values(), default=0), round(count / (self.items.total() or 1), 3)
-        return KeyReport(key, index, round(self.refused, 1), queries, item, share, tuple(self.units))
+        return KeyReport(key_text(key), index, round(self.refused, 1), queries, item, share, tuple(self.units))

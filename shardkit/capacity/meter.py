@@ -91,8 +91,7 @@ class CapacityMeter(Totals):
 
     Raises:
         ConfigurationError: ``max_keys`` is less than 1, ``window`` is not above 0, ``warn_at`` or ``on_warning`` is
-            invalid, ``on_warning`` is given without ``warn_at``, ``trace`` is not a :class:`Trace`, or ``heat`` not a
-            :class:`HeatReport`.
+            invalid, ``on_warning`` is given without ``warn_at``, or ``trace`` or ``heat`` is of another class.
 
     Cost:
         No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not ask does
@@ -117,10 +116,9 @@ class CapacityMeter(Totals):
     ) -> None:
         if warn_at is None and on_warning is not None:
             raise ConfigurationError("on_warning: must be given together with warn_at; give for example warn_at=0.8")
-        if not isinstance(trace, Trace | None):
-            raise ConfigurationError(f"trace: must be a Trace, got {brief(trace)}")
-        if not isinstance(heat, HeatReport | None):
-            raise ConfigurationError(f"heat: must be a HeatReport, got {brief(heat)}")
+        for name, given, kind in (("trace", trace, Trace), ("heat", heat, HeatReport)):
+            if not isinstance(given, kind | None):
+                raise ConfigurationError(f"{name}: must be a {kind.__name__}, got {brief(given)}")
         watchers = tuple(one for one in (trace, heat) if one is not None)
         watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
         backlog = Backlog(window=window, watch=watch, watchers=watchers)

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from shardkit.capacity.recorder import Backlog
     from shardkit.sharding.layout import Sharding
 
-Second = tuple[int, dict[RowKey, Row], dict[Any, int]]
-"""A second since 1970, what was taken in it, and the items that were looked at."""
+Second = tuple[int, dict[RowKey, Row], dict[Any, int]]  # since 1970, with the items that were looked at
 MOST_ROWS = 50_000  # of a second; then one row for all others
 MOST_SECONDS = 10  # that wait for the thread
 _LATE = 1.5  # seconds that a Date, which has no fractions, may be behind the service's time
-_all: weakref.WeakSet[Seconds] = weakref.WeakSet()
+gathering: weakref.WeakSet[Seconds] = weakref.WeakSet()
 writing = threading.RLock()  # of all, and for a fork: no thread of theirs then holds a lock that a child gets
 
 
@@ -41,7 +40,7 @@ class Seconds:
         self._clock: Callable[[], float] = time.monotonic  # the meter's
         self._offset, self._date = 0.0, ""  # from it to the service's, and the last Date
         self.begin()
-        _all.add(self)
+        gathering.add(self)
 
     def begin(self) -> None:
         """Begin, also in a forked process: what was recorded before is its parent's."""
@@ -62,11 +61,9 @@ class Seconds:
 
     def hand_on(self, *, flush: bool = False) -> None:
         """Write what the seconds that have ended are gathered for; or all."""
-        raise NotImplementedError
 
     def see_item(self, key: RowKey, sort: object) -> None:
         """Look at the item of one call of many: its sort key."""
-        raise NotImplementedError
 
     def record(self, meter: CapacityMeter, backlog: Backlog, clock: Callable[[], float]) -> None:
         self._meters.add(meter)
@@ -161,7 +158,7 @@ class Seconds:
 
 
 def _forked() -> None:
-    for one in _all:
+    for one in gathering:
         one.begin()
     writing.release()
 

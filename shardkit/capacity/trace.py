@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import time
-import weakref
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +15,7 @@ from random import Random
 from typing import Any, Literal
 
 from shardkit.analysis.trace_files import ENDING, TraceRow, line_of
-from shardkit.capacity.seconds import MOST_ROWS, MOST_SECONDS, Seconds, writing
+from shardkit.capacity.seconds import MOST_ROWS, MOST_SECONDS, Seconds, gathering, writing
 from shardkit.capacity.thinning import Row, RowKey, Thinning
 from shardkit.capacity.usage import Units
 from shardkit.core.checks import check_count, check_key, check_number, check_text
@@ -26,7 +25,6 @@ _LINE_ROWS, _LINE_SECONDS = 2000, 5.0  # a killed process loses so many seconds 
 _FILE_BYTES = 1 << 24
 _LEAST_BYTES, _LEAST_SECRET = 1_000_000, 16
 _log = logging.getLogger("shardkit")
-_traces: weakref.WeakSet[Trace] = weakref.WeakSet()
 
 
 class Trace(Seconds):
@@ -76,10 +74,8 @@ class Trace(Seconds):
         except OSError as error:
             raise ConfigurationError(f"folder: {brief(str(folder))} cannot be created: {error}") from error
         super().__init__()
-        _traces.add(self)
 
     def begin(self) -> None:
-        """Begin, also in a forked process: what was recorded before is its parent's."""
         super().begin()
         self._thinning = Thinning(self._rows_per_second, Random().random)  # noqa: S311 - a sample
         self._line_at = 0.0
@@ -175,5 +171,6 @@ class Trace(Seconds):
 
 @atexit.register
 def _ending() -> None:
-    for trace in [*_traces]:
-        trace.flush()
+    for one in [*gathering]:
+        if isinstance(one, Trace):
+            one.flush()

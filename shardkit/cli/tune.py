@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +15,6 @@ from shardkit.errors import StageError
 from shardkit.partitions.describe import estimate_table
 from shardkit.shard_map import ShardMap, Tuner
 from shardkit.table import ShardedTable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command("tune", cls=Command)
@@ -45,22 +41,16 @@ def tune(call: Call, table: str, control: str, log: bool, write_units: str, **gi
         decisions = tuner.log() if log else [tuner.step()]
     except StageError as error:
         raise call.ended(str(error), STOPPED) from None
-
-    def show(console: Console) -> None:
-        for line in chain(*map(_shown, decisions)):
-            tell(console, line)
-
-    return Outcome(lambda: decisions, show)
+    return Outcome(lambda: decisions, lambda console: _show(console, decisions))
 
 
-def _shown(told: dict[str, Any]) -> list[str]:
-    at, until = (f"{datetime.fromtimestamp(told[name], UTC):%Y-%m-%d %H:%M}" for name in ("at", "until"))
-    what = told["action"] if told["applied"] or told["action"] == "none" else f"would {told['action']}"
-    shards = "".join(f"; {key[2:]} gets {number:,} shards" for key, number in told["shards"].items())
-    cost = f"; {told['read_units']:,.0f} read units/s" if shards else ""
-    key = f"; {told['key'][2:]}: " if told["key"] else ""
-    asked = f"{told['peak']:,.0f} to {told['upper_bound']:,.0f} write units/s in its busiest second"
-    return [
-        f"{at}{f' to {until[11:]}' if until != at else ''} UTC: {what}: {told['reason']}{shards}{cost}",
-        f"  {told['reports']} of {told['processes']} processes{key and key + asked}",
-    ]
+def _show(console: Any, decisions: list[dict[str, Any]]) -> None:
+    for told in decisions:
+        at, until = (f"{datetime.fromtimestamp(told[name], UTC):%Y-%m-%d %H:%M}" for name in ("at", "until"))
+        what = told["action"] if told["applied"] or told["action"] == "none" else f"would {told['action']}"
+        shards = "".join(f"; {key[2:]} gets {number:,} shards" for key, number in told["shards"].items())
+        cost = f"; {told['read_units']:,.0f} read units/s" if shards else ""
+        key = f"; {told['key'][2:]}: " if told["key"] else ""
+        asked = f"{told['peak']:,.0f} to {told['upper_bound']:,.0f} write units/s in its busiest second"
+        tell(console, f"{at}{f' to {until[11:]}' if until != at else ''} UTC: {what}: {told['reason']}{shards}{cost}")
+        tell(console, f"  {told['reports']} of {told['processes']} processes{key and key + asked}")

@@ -304,11 +304,8 @@ class ShardMapAdmin:
 
         def step(state: ShardMapState) -> ShardMapState:
             if generation not in {None, state.generation}:
-                raise StageError(
-                    f"generation: the shard map of table {self._name!r} has {state.generation}, got {generation}; read "
-                    "it again",
-                    state.stage,
-                )
+                had = f"generation: the shard map of table {self._name!r} has {state.generation}, got {generation}"
+                raise StageError(f"{had}; read it again", state.stage)
             begun = state.new is not None and state.stage not in {"old", "new"}
             if begun and state.new == grown(state.old, more):
                 return state if state.stage == "move" else state.advanced()

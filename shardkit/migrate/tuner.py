@@ -10,15 +10,14 @@ from typing import Any
 import orjson
 from boto3.dynamodb.conditions import Attr, Key
 
-from shardkit.analysis.heat_reports import Heat, Report, heat_name, key_of
-from shardkit.analysis.tuning import Growth, Memory, Rule
+from shardkit.analysis.tuning import Growth, Heat, Memory, Report, Rule, heat_name, key_of
 from shardkit.capacity.heat_report import control_keys
 from shardkit.core.checks import check_count
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError, StageError, brief
+from shardkit.errors import ConfigurationError, StageError
 from shardkit.migrate.admin import ShardMapAdmin, TooEarlyError, service_time
 from shardkit.migrate.migrating import move
-from shardkit.sharding.shard_map import GENERATION, ShardMapState, can_grow, grown
+from shardkit.sharding.shard_map import GENERATION, ShardMapState, grown
 from shardkit.strategies import RandomSuffix
 
 _TUNER, _LOG = "shardkit:tuner", "shardkit:log"
@@ -29,25 +28,21 @@ _WAITS = "every process has to follow the last change of the map first"
 
 
 class Tuner:
-    """Give hot keys of a table more shards, by the reports of its processes' :class:`shardkit.capacity.HeatReport`.
+    """Give hot keys of a table more shards, by the :class:`shardkit.capacity.HeatReport` of its processes.
 
     Example:
-        orders = ShardedTable(resource.Table("Orders"), ShardMap())
-        tuner = Tuner(orders, resource.Table("Control"), apply=True, max_read_units=2000)
-        print(tuner.step()["reason"])  # each minute
-
-    Run :meth:`step` each minute, on one machine or several. It acts only with ``apply``, and never takes shards away.
-    What it remembers is an item of the control table, which it writes before the map.
+        tuner = Tuner(ShardedTable(resource.Table("Orders"), ShardMap()), resource.Table("Control"), apply=True)
+        print(tuner.step()["reason"])  # each minute, on one machine or several
 
     Args:
         table: A ``ShardedTable`` with ``ShardMap()``, whose strategy is a CalculatedSuffix or a RandomSuffix.
         control: The boto3 ``Table`` of the reports.
-        apply: Whether to do what it finds right.
-        finish: Whether to move items after a growth, which the next one needs, and which takes as long as the table.
+        apply: Whether to do what it finds right, and not only say so.
+        finish: Whether to move items after a growth, which the next one needs; it takes as long as reading the table.
         write_units: For ``finish``: the mover's write units a second, or a share of the table's, such as ``"20%"``.
         max_shards: The most shards of a key.
-        max_read_units: The most read units a second that queries of the reported keys may take beyond one shard, with a
-            read for each write of what grows and 100 for the mover; None: no limit.
+        max_read_units: The most read units a second that queries of reported keys may take beyond one shard, with a
+            read for each write that grows and 100 for the mover; None: no limit.
         partitions: The least number of partitions of the table.
         clock: For tests: returns the time in seconds since 1970.
 
@@ -79,13 +74,10 @@ class Tuner:
         self._rule = Rule(partitions=partitions, max_shards=max_shards, max_read_units=max_read_units)
 
     def step(self) -> dict[str, Any]:
-        """Look at the reports, and with ``apply`` take the step that is due.
+        """Look at the reports, and with ``apply`` take the step that is due; return the decision, as in :meth:`log`.
 
         Example:
             tuner.step()["action"]  # "none", "grow", "advance" (to a growth's next stage) or "finish"
-
-        Returns:
-            The decision, as in :meth:`log`.
 
         Raises:
             ConfigurationError: The table has no shard map, or its strategy cannot grow keys.
@@ -93,11 +85,7 @@ class Tuner:
         """
         state = self._admin.read()
         strategy = state.new if state.stage in {"move", "new"} and state.new is not None else state.old
-        if not can_grow(strategy):
-            raise ConfigurationError(
-                "table: its strategy must be a CalculatedSuffix or a RandomSuffix whose shards are a number or a "
-                f"mapping, got {brief(strategy)}; move to one, with shardkit reshard"
-            )
+        grown(strategy, {})  # refuses one whose keys cannot grow
         items, now = self._items()
         own = items.pop(_TUNER, {_TUNER: orjson.dumps({"form": _FORM}), _LOG: "[]", GENERATION: 0})
         form = orjson.loads(own[_TUNER])
@@ -105,14 +93,13 @@ class Tuner:
             raise ConfigurationError(f"control: {_TUNER!r} is of a newer shardkit; use the version that wrote it")
         memory = Memory.of(**form)
         reports = {name: report for name, item in items.items() if (report := Report.of(item))}
-        # Where the time of the last change is not known, a step is refused, and records the time.
+        # Where the time of the last change is not known, a step records it and is refused.
         waits = state.since is not None and state.rest(now) > 0
         # A new item takes a stub more, until all processes have left "switch".
         steady = state.stage != "switch" and not (waits and state.stage == "move")
         fleet = memory.see(now, reports, lambda key: len(strategy.shards_for(key_of(key))), steady=steady)
         action, reason = self._under_way(state, memory, now, waits=waits)
-        shards: dict[str, int] = {}
-        read_units = 0.0
+        shards, read_units = dict[str, int](), 0.0
         if not action:
             rule = replace(self._rule, moves=not isinstance(strategy, RandomSuffix))
             shards, reason, read_units = rule.decide(memory, now, fleet)
@@ -165,10 +152,9 @@ class Tuner:
         """Return the step that is due and why; no step: the table may grow."""
         if state.stage in {"old", "new"}:
             return ("none", _WAITS) if waits else ("", "")
-        try:
-            own = memory.growths and state.new == grown(state.old, _by_key(memory.growths[-1]))
-        except ConfigurationError:  # its keys have those shards already
-            own = False
+        own = False
+        with suppress(ConfigurationError):  # its keys have those shards already
+            own = bool(memory.growths) and state.new == grown(state.old, _by_key(memory.growths[-1]))
         if not own:
             return "none", "another's move is under way; end it first, with shardkit reshard"
         if state.stage == "move":

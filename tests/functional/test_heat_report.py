@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardkit import CalculatedSuffix, CapacityMeter, ConfigurationError, ShardedTable
-from shardkit.analysis.heat_reports import Report
+from shardkit.analysis.tuning import Report
 from shardkit.capacity import HeatReport
 from tests.support.fakes import Clock, sharding
 from tests.support.metered import FakeClient, consumed, item, key

@@ -19,7 +19,7 @@ from shardkit import (
     Strategy,
     Unsharded,
 )
-from shardkit.analysis.heat_reports import SECONDS, KeyReport, Report
+from shardkit.analysis.tuning import SECONDS, KeyReport, Report
 from shardkit.shard_map import Tuner
 from tests.support.fakes import client_error
 from tests.support.mapped import Moment
@@ -206,7 +206,7 @@ def test_a_change_whose_time_was_not_recorded_is_waited_for(fleet: Fleet) -> Non
 @pytest.mark.parametrize("strategy", [Unsharded(), RangeSuffix("sk", ["F"])])
 def test_refuses_a_strategy_whose_keys_do_not_grow(resource: DynamoDBServiceResource, strategy: Strategy) -> None:
     fleet = Fleet(resource, strategy)
-    with pytest.raises(ConfigurationError, match=r"^table: its strategy must be a CalculatedSuffix or a RandomSuffix"):
+    with pytest.raises(ConfigurationError, match=r"^strategy: must be a CalculatedSuffix or a RandomSuffix"):
         fleet.tuner.step()
 
 

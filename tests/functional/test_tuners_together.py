@@ -19,7 +19,7 @@ import pytest
 
 from shardkit import CalculatedSuffix
 from shardkit.analysis import tuning
-from shardkit.analysis.heat_reports import SECONDS, KeyReport, Report
+from shardkit.analysis.tuning import SECONDS, KeyReport, Report
 from shardkit.core.machine import Send
 from shardkit.errors import StageError
 from shardkit.migrate.tuner import Tuner

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from shardkit.analysis.heat_reports import SECONDS, Heat, KeyReport, Report, heat_of, key_of, key_text
+from shardkit.analysis.tuning import SECONDS, Heat, KeyReport, Report, heat_of, key_of, key_text
 from shardkit.dynamodb.sizes import item_size
 from tests.support.strategies import vectors
 

@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shardkit.analysis.heat_reports import SECONDS, Heat, KeyReport, Report
-from shardkit.analysis.tuning import Fleet, Growth, Memory, Rule, Watched
+from shardkit.analysis.tuning import SECONDS, Fleet, Growth, Heat, KeyReport, Memory, Report, Rule, Watched
 
 START = 1_404_900_000.0
 KEY = "S:a"
