@@ -265,9 +265,10 @@ class Rule:
                 # At least twice the shards, and a multiple, because fewer items change their place then.
                 wanted[key] = min(-(-max(number, 2 * has) // has), self.max_shards // has) * has
         taken = 0.0
-        for key in sorted(wanted, key=lambda key: -heats[key].wanted)[:MOST_KEYS]:
+        able = [key for key, number in wanted.items() if number > shards[key]]
+        for key in sorted(able, key=lambda key: -heats[key].wanted)[:MOST_KEYS]:
             more = self._read_units({**grown, key: wanted[key]}, fleet)
-            if wanted[key] > shards[key] and (self.max_read_units is None or more <= self.max_read_units):
+            if self.max_read_units is None or more <= self.max_read_units:
                 grown[key], taken = wanted[key], more
         day = [growth for growth in memory.growths if now - growth.at < DAY]
         if grown and (len(day) >= A_DAY or sum(growth.cold is True for growth in day) >= _COLD):

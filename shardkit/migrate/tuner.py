@@ -11,8 +11,8 @@ import orjson
 from boto3.dynamodb.conditions import Attr, Key
 
 from shardkit.analysis.tuning import Growth, Heat, Memory, Report, Rule, heat_name, key_of
-from shardkit.capacity.heat_report import control_keys
-from shardkit.core.checks import check_count
+from shardkit.capacity.heat_report import EXPIRES, control_keys
+from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, StageError
 from shardkit.migrate.admin import ShardMapAdmin, TooEarlyError, service_time
@@ -49,7 +49,7 @@ class Tuner:
     Raises:
         ConfigurationError: An argument is invalid.
 
-    Cost: a run reads all reports (2 processes: 1 read unit) and writes an item of up to 80 KB.
+    Cost: a run reads all reports (2 processes: 1 read unit) and writes an item (200 processes: some 50 KB).
     IAM: ``dynamodb:DescribeTable``, ``Query`` and ``PutItem`` on ``control``; on the table, what
         :class:`ShardMapAdmin` needs, and with ``finish`` what :func:`shardkit.migrate.move` needs.
     """
@@ -71,6 +71,8 @@ class Tuner:
         self._admin = ShardMapAdmin(table, clock=clock)
         self._apply, self._finish, self._write_units, self._clock = apply, finish, write_units, clock
         check_count("max_shards", max_shards, "shards")
+        check_count("partitions", partitions, "partitions")
+        check_number("max_read_units", max_read_units or 0, "units a second")
         self._rule = Rule(partitions=partitions, max_shards=max_shards, max_read_units=max_read_units)
 
     def step(self) -> dict[str, Any]:
@@ -92,7 +94,9 @@ class Tuner:
         if form.pop("form") != _FORM:
             raise ConfigurationError(f"control: {_TUNER!r} is of a newer shardkit; use the version that wrote it")
         memory = Memory.of(**form)
-        reports = {name: report for name, item in items.items() if (report := Report.of(item))}
+        # Time to Live may be days late: what has ended must not fill the memory.
+        living = {name: item for name, item in items.items() if item.get(EXPIRES, now) >= now}
+        reports = {name: report for name, item in living.items() if (report := Report.of(item))}
         # Where the time of the last change is not known, a step records it and is refused.
         waits = state.since is not None and state.rest(now) > 0
         # A new item takes a stub more, until all processes have left "switch".

@@ -218,8 +218,9 @@ def test_refuses_a_table_without_a_map_or_a_control_table(resource: DynamoDBServ
         Tuner(fleet.orders, make_table(resource, ("pk", "S")))
     with pytest.raises(resource.meta.client.exceptions.ResourceNotFoundException):
         Tuner(fleet.orders, resource.Table("Missing"))
-    with pytest.raises(ConfigurationError, match=r"^max_shards"):
-        fleet.another(max_shards=0)
+    for name, given in (("max_shards", 0), ("partitions", 0), ("max_read_units", -1.0), ("max_read_units", "2000")):
+        with pytest.raises(ConfigurationError, match=rf"^{name}: must be"):
+            fleet.another(**{name: given})
     assert fleet.admin.read().generation == 1
 
 
@@ -253,6 +254,17 @@ def test_who_changes_the_map_meanwhile_is_not_overtaken(fleet: Fleet) -> None:
     with pytest.raises(StageError, match=r"^generation: the shard map of table"):
         fleet.tuner.step()
     assert fleet.admin.read().stage == "old"
+
+
+def test_processes_that_have_ended_are_forgotten_though_time_to_live_is_late(fleet: Fleet) -> None:
+    """Days of restarts would make the tuner's item larger than DynamoDB takes."""
+    fleet.minutes(1)
+    stored: dict[str, Any] = {"name": f"shardkit:heat:{fleet.table.name}", **Report(7).to_attributes()}
+    for expires in (-1, 3600):
+        expiring: dict[str, Any] = {"what": f"p{expires}", "shardkit:expires": int(fleet.moment.now) + expires}
+        fleet.control.put_item(Item={**stored, **expiring})
+    assert fleet.minutes(1)[0]["processes"] == 3
+    assert set(json.loads(fleet.own()["shardkit:tuner"])["seen"]) == {"a", "b", "p3600"}
 
 
 def test_other_errors_of_the_control_table_are_raised(fleet: Fleet) -> None:

@@ -124,6 +124,13 @@ def test_at_most_ten_keys_grow_at_once_the_hottest_first() -> None:
     assert set(Run().minutes([heats] * 10)[0]) == {f"S:{number}" for number in range(4, 14)}
 
 
+def test_keys_that_have_all_shards_do_not_keep_others_from_growing() -> None:
+    run = Run()
+    run.shards = {f"S:{number}": 64 for number in range(10)}
+    heats = {f"S:{number}": Heat(90_000.0) for number in range(10)} | {"S:other": Heat(1000.0)}
+    assert set(run.minutes([heats] * 10)[0]) == {"S:other"}
+
+
 def test_reads_of_queries_and_of_the_move_have_a_ceiling() -> None:
     """6 shards: 5 more for each of 10 queries; a read for each of 1,500 writes; the mover's 100."""
     heat = Heat(1500, queries=10)
