@@ -157,8 +157,9 @@ class ReshardSteps:
     def check_old(self, move: Resharding) -> None:
         """Check a move, and refuse an old strategy by which the items of the table's first page are not stored."""
         moving = self.check(move)
-        if not isinstance(moving, Moving):
+        if not move.moves:
             return  # only the number of random shards grows
+        assert isinstance(moving, Moving)
         for item in self.table.scan(**reading(moving.key_names))["Items"]:
             with suppress(InvalidKeyError):
                 location, homes = location_of(moving, to_wire_item(item))
