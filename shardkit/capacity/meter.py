@@ -121,7 +121,7 @@ class CapacityMeter(Totals):
                 raise ConfigurationError(f"{name}: must be a {kind.__name__}, got {brief(given)}")
         watchers = tuple(one for one in (trace, heat) if one is not None)
         watch = None if warn_at is None else HotKeyWatch(warn_at, on_warning)
-        backlog = Backlog(window=window, watch=watch, watchers=watchers)
+        backlog = Backlog(window=window, watch=watch, takers=[one.take for one in watchers])
         self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(watch=watch), {})
         observer: Callable[..., _MeterObserver] = _MeterObserver

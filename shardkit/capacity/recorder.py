@@ -19,7 +19,6 @@ from shardkit.capacity.usage import part_of
 from shardkit.dynamodb.requests import OPERATIONS
 
 if TYPE_CHECKING:
-    from shardkit.capacity.seconds import Seconds
     from shardkit.sharding.layout import Sharding
 
 _AT_ONCE = 64
@@ -31,15 +30,17 @@ Whole = tuple[str, "Sharding | None", str, KeysOfCall, Mapping[str, Any], IndexK
 The report is a copy if the caller gets it too and may change it."""
 
 Tags = tuple[tuple[str, str], ...]
+Taker = Callable[[Charge, float], object]
+"""What takes each charge, with the time of its calls, when it is added up."""
 
 
 class Backlog:
     """The calls of a meter and its scopes that are not yet added up; for many threads."""
 
-    def __init__(self, *, window: float, watch: HotKeyWatch | None = None, watchers: Sequence[Seconds] = ()) -> None:
+    def __init__(self, *, window: float, watch: HotKeyWatch | None = None, takers: Sequence[Taker] = ()) -> None:
         self._part = part_of(window)
         self._watch = watch
-        self._watchers = watchers
+        self._takers = takers
         self._second: int | None = None
         self._calls: deque[tuple[Whole | Charge, float, tuple[Recorder, ...], Tags]] = deque()
         self._lock = threading.Lock()
@@ -82,8 +83,8 @@ class Backlog:
             for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
-                for one in self._watchers:
-                    one.take(charge, now)
+                for take in self._takers:
+                    take(charge, now)
         if self._watch is not None:
             self._watch.report()
 

@@ -18,7 +18,6 @@ from shardkit.capacity.usage import Units
 
 if TYPE_CHECKING:
     from shardkit.capacity.charge import Charge
-    from shardkit.capacity.meter import CapacityMeter
     from shardkit.capacity.recorder import Backlog
     from shardkit.sharding.layout import Sharding
 
@@ -34,7 +33,7 @@ class Seconds:
     """Gathers what a meter's calls take by second; no call waits for what becomes of it, and none fails."""
 
     def __init__(self) -> None:
-        self._meters: weakref.WeakSet[CapacityMeter] = weakref.WeakSet()
+        self._meters: weakref.WeakSet[object] = weakref.WeakSet()
         self._backlogs: list[Backlog] = []
         self._shardings: dict[str, Sharding] = {}
         self._clock: Callable[[], float] = time.monotonic  # the meter's
@@ -65,7 +64,7 @@ class Seconds:
     def see_item(self, key: RowKey, sort: object) -> None:
         """Look at the item of one call of many: its sort key."""
 
-    def record(self, meter: CapacityMeter, backlog: Backlog, clock: Callable[[], float]) -> None:
+    def record(self, meter: object, backlog: Backlog, clock: Callable[[], float]) -> None:
         self._meters.add(meter)
         self._backlogs.append(backlog)
         self._clock, self._offset = clock, time.time() - clock()
