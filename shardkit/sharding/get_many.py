@@ -72,6 +72,6 @@ def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
     if not sharding.strategy.locate:
         raise ShardUnknownError(
             f"keys: the shard of {brief(dict(key), 200)} cannot be calculated with {sharding.strategy!r}; set "
-            "locate=True in the strategy, or use CalculatedSuffix"
+            f"locate=True in the strategy, {sharding.calculated}"
         )
     return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]

@@ -349,5 +349,5 @@ def with_logical_item(sharding: Sharding, part: Mapping[str, Any]) -> dict[str, 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:
     return ShardUnknownError(
         f"Shard: missing; {what} requires it, because {sharding.strategy!r} of table {sharding.table!r} cannot "
-        "calculate it; give Shard=, set locate=True in the strategy, or use CalculatedSuffix"
+        f"calculate it; give Shard=, set locate=True in the strategy, {sharding.calculated}"
     )

@@ -240,6 +240,11 @@ class Sharding(Spread):
             )
         return value
 
+    @property
+    def calculated(self) -> str:
+        """What to use where the shards of a strategy cannot be calculated, for messages."""
+        return "or use CalculatedSuffix" if self.keys.sort else f"or, {_ONE_ITEM}"
+
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
         return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
 

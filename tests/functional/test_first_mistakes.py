@@ -22,7 +22,7 @@ from shardkit import (
     Unsharded,
     bulk_load,
 )
-from shardkit.errors import ShardkitError
+from shardkit.errors import ShardkitError, ShardUnknownError
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
 
 if TYPE_CHECKING:
@@ -137,3 +137,19 @@ def test_a_scan_with_shards_shows_that_their_number_was_changed(orders: ShardedT
 
     assert misplaced(old, CalculatedSuffix("OrderId", shards=before)) == 0
     assert misplaced(orders, CalculatedSuffix("OrderId", shards=8)) > 0
+
+
+@pytest.mark.parametrize(
+    "call", [lambda it: it.get_item(Key={"Id": "a"}), lambda it: it.batch_get_items([{"Id": "a"}])]
+)
+@pytest.mark.usefixtures("orders")
+def test_random_shards_without_a_sort_key(call: Callable[[ShardedTable], object]) -> None:
+    """Not told to use CalculatedSuffix, which such a table refuses."""
+    table = boto3.resource("dynamodb", region_name="eu-west-1").create_table(
+        TableName="Events",
+        KeySchema=[{"AttributeName": "Id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "Id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    with pytest.raises(ShardUnknownError, match=r"without a sort key, .*: use Unsharded\(\)"):
+        call(ShardedTable(table, RandomSuffix(4)))

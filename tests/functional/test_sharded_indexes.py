@@ -339,6 +339,12 @@ def test_a_table_made_without_indexes(resource: DynamoDBServiceResource, way: Wa
         plain.query(KeyConditionExpression=OPEN)
 
 
+def test_a_forgotten_source(resource: DynamoDBServiceResource) -> None:
+    table = table_of(resource, "place", CalculatedSuffix("sk", 3))
+    with pytest.raises(UnsupportedExpressionError, match=r"; to ask by 'kind', give the index's strategy .* source=$"):
+        table.query(IndexName="all", KeyConditionExpression=Key("kind").eq("order"))
+
+
 @pytest.mark.parametrize(("way", "operation", "params", "message"), REFUSED)
 def test_refusals(
     resource: DynamoDBServiceResource, way: Way, operation: str, params: dict[str, Any], message: str

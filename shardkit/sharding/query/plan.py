@@ -484,6 +484,9 @@ def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedI
             if condition.range is not None:
                 got.append(f"{condition.range[1].op} on {condition.range[0]!r}")
             sharded = f"; if the index is sharded, give indexes={{{alone!r}: …}}" if alone and not index else ""
+            in_place = index is not None and index.strategy.source is None and index.strategy.attribute is None
+            if in_place and len(condition.equals) == 1:
+                sharded = f"; to ask by {next(iter(condition.equals))!r}, give the index's strategy that as its source="
             raise UnsupportedExpressionError(
                 f"KeyConditionExpression: must have '=' on the partition key {name!r}{strategy}, got {', '.join(got)}; "
                 f"give Key({name!r}).eq(…), or use scan(){sharded}"
