@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.core.in_flight import InFlight
 from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step
-from shardkit.dynamodb.expressions.rewrite import project
+from shardkit.dynamodb.expressions.rewrite import grouped, project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, UnsupportedExpressionError, brief, shard_error
@@ -108,7 +108,7 @@ def _without_map(sharding: Sharding, wire: dict[str, Any]) -> dict[str, Any]:
     key = map_key(sharding.keys, sharding.types)[sharding.partition_key]
     return {
         **wire,
-        "FilterExpression": ours if given is None else f"({given}) AND {ours}",
+        "FilterExpression": ours if given is None else f"{grouped(given)} AND {ours}",
         "ExpressionAttributeNames": {
             **wire.get("ExpressionAttributeNames", {}),
             "#shardkit_map": sharding.partition_key,

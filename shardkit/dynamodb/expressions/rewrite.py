@@ -257,12 +257,12 @@ def and_condition(params: Mapping[str, Any], expression: str, names: Mapping[str
     own = text_of(params, "ConditionExpression")
     return rebuilt(
         params,
-        {"ConditionExpression": expression if own is None else f"{_grouped(own)} AND {_grouped(expression)}"},
+        {"ConditionExpression": expression if own is None else f"{grouped(own)} AND {grouped(expression)}"},
         names={renames.get(key, key): name for key, name in names.items()},
     )
 
 
-def _grouped(text: str) -> str:
+def grouped(text: str) -> str:
     """Put an expression in parentheses if it has an OR outside parentheses; DynamoDB refuses redundant ones."""
     depth = 0
     for part in parts(text):
