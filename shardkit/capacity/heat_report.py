@@ -16,7 +16,7 @@ from shardkit.analysis.tuning import SECONDS, KeyReport, Report, heat_name, key_
 from shardkit.capacity.seconds import Seconds, writing
 from shardkit.capacity.thinning import Row, RowKey
 from shardkit.dynamodb.requests import OPERATIONS
-from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.schema import control_keys
 from shardkit.errors import ConfigurationError, brief
 
 _LATEST = 20.0  # seconds after the end of a minute: processes do not report all at once
@@ -26,12 +26,9 @@ _MINUTES = 3
 _log = logging.getLogger("shardkit")
 
 
-def control_keys(control: Any) -> tuple[str, ...]:
+def key_names(control: Any) -> tuple[str, ...]:
     """Return the names of a control table's key attributes."""
-    names = KeySchema.of(control.key_schema, "control").names
-    if len(names) == 1:
-        raise ConfigurationError(f"control: {brief(control)} has no sort key; give a table with two keys, both strings")
-    return names
+    return control_keys("control", control.name, control.key_schema, control.attribute_definitions)
 
 
 class HeatReport(Seconds):
@@ -90,7 +87,7 @@ class HeatReport(Seconds):
                 tables = [*self._shardings]
             for table in tables:
                 hottest = tuple(one.report(*place) for (of, *place), one in keys if of == table and one.heat)
-                key = dict(zip(control_keys(self._control), (heat_name(table), self._name), strict=True))
+                key = dict(zip(key_names(self._control), (heat_name(table), self._name), strict=True))
                 report = Report(self._counter, hottest).to_attributes()
                 self._control.put_item(Item={**key, **report, EXPIRES: int(now) + _EXPIRES_AFTER})
         except Exception as error:  # noqa: BLE001 - of whatever kind: the process goes on, and so does the thread

@@ -47,6 +47,15 @@ class KeySchema:
         return schema
 
 
+def control_keys(argument: str, table: str, key_schema: Any, definitions: Any) -> tuple[str, ...]:
+    """Return the names of a control table's key attributes: a partition key and a sort key, both strings."""
+    names = KeySchema.of(key_schema, f"table {table!r}").names
+    types = {each["AttributeName"]: each["AttributeType"] for each in definitions}
+    if [types.get(name) for name in names] != ["S", "S"]:
+        raise ConfigurationError(f"{argument}: table {table!r} must have two keys, both strings; give another")
+    return names
+
+
 _KINDS = {"LocalSecondaryIndexes": True, "GlobalSecondaryIndexes": False}
 
 

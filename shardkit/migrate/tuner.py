@@ -11,7 +11,7 @@ import orjson
 from boto3.dynamodb.conditions import Attr, Key
 
 from shardkit.analysis.tuning import Growth, Heat, Memory, Report, Rule, heat_name, key_of
-from shardkit.capacity.heat_report import EXPIRES, control_keys
+from shardkit.capacity.heat_report import EXPIRES, key_names
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, StageError
@@ -67,7 +67,7 @@ class Tuner:
         partitions: int = 1,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._table, self._control, self._keys = table, control, control_keys(control)
+        self._table, self._control, self._keys = table, control, key_names(control)
         self._admin = ShardMapAdmin(table, clock=clock)
         self._apply, self._finish, self._write_units, self._clock = apply, finish, write_units, clock
         check_count("max_shards", max_shards, "shards")

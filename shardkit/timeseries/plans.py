@@ -16,12 +16,12 @@ import orjson
 
 from shardkit.analysis.shards import HEADROOM, shards_for
 from shardkit.core.machine import Program, Send
+from shardkit.dynamodb.schema import control_keys
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, brief
-from shardkit.sharding.layout import Sharding
-from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, Unsharded
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy
 from shardkit.timeseries.control import is_missing
 from shardkit.timeseries.periods import Period
 from shardkit.timeseries.settings import Series, Throughput
@@ -154,15 +154,12 @@ class Plans:
     def _key_names(self) -> Program[tuple[str, ...]]:
         if not self._key:
             try:
-                answer = yield Send("DescribeTable", {"TableName": self.table}, joins=True)
+                described = (yield Send("DescribeTable", {"TableName": self.table}, joins=True))["Table"]
             except Exception as error:
                 if not is_missing(error):
                     raise
                 raise ConfigurationError(f"plans: table {self.table!r} does not exist; create it") from error
-            known = Sharding.described(self.table, Unsharded(), answer["Table"])
-            if [known.types[name] for name in known.key_names] != ["S", "S"]:
-                raise ConfigurationError(f"plans: table {self.table!r} must have two keys, both strings; give another")
-            self._key = known.key_names
+            self._key = control_keys("plans", self.table, described["KeySchema"], described["AttributeDefinitions"])
         return self._key
 
 

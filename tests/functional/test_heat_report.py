@@ -157,11 +157,13 @@ def test_what_cannot_be_written_is_said_once_and_no_call_fails(
             write(client, "a.1")
             heat.flush()
     assert [record.getMessage()[:37] for record in caplog.records] == ["the heat report cannot be written to "]
-    no_sort_key, client = reporting(make_table(resource, ("name", "S")))
-    write(client, "a.1")
-    with caplog.at_level(logging.WARNING, "shardkit"):
-        no_sort_key.flush()
-    assert "has no sort key" in caplog.text
+    for keys in ((("name", "S"),), (("name", "S"), ("what", "N"))):
+        wrong, client = reporting(make_table(resource, *keys))
+        write(client, "a.1")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "shardkit"):
+            wrong.flush()
+        assert "must have two keys, both strings" in caplog.text
 
 
 @pytest.mark.parametrize("given", [None, "Control", FakeClient()])
