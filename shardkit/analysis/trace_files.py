@@ -19,8 +19,9 @@ from shardkit.errors import ConfigurationError, brief
 
 ENDING = ".trace.jsonl.gz"
 _WRITES = ("BatchWrite", "Delete", "Put", "TransactWrite", "Update")  # that operations begin with
-_EXACT, _HOT = 0.95, 20.0  # of a key that takes more write units a second, so much must be in exact rows
-_MOST_THROTTLED = 2.0  # times what was served that throttled attempts count, because clients repeat them
+EXACT = 0.95  # the part of the deciding keys' units that must be in exact rows
+_HOT = 20.0  # write units a second; keys that take less do not decide
+MOST_ASKED = 3.0  # times what was served that throttled attempts make of it at most: clients repeat them
 _VERSION = 1
 _MOST_BYTES = 1 << 26  # of a line; one that shardkit wrote has at most 2,000 rows
 
@@ -154,10 +155,10 @@ def highest_seconds(
     hottest: dict[str, tuple[Any, float]] = {}
     for table, keys in sums.items():
         key, (whole, exact) = max(keys.items(), key=lambda one: one[1][0])
-        if exact >= _EXACT * whole or whole <= _HOT * len(spans[table]):
+        if exact >= EXACT * whole or whole <= _HOT * len(spans[table]):
             hottest[table] = key, 0.0
     for (table, key, _), (units, calls, throttled) in seconds.items():
-        asked = units * (1 + min(_MOST_THROTTLED, throttled / (calls or 1)))
+        asked = units * min(MOST_ASKED, 1 + throttled / (calls or 1))
         if table in hottest and asked > hottest[table][1]:
             hottest[table] = key, asked
     return hottest

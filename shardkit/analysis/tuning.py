@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shardkit.analysis.shards import HEADROOM, shards_for
+from shardkit.analysis.trace_files import MOST_ASKED
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
@@ -117,8 +118,7 @@ class Heat(NamedTuple):
 
     @property
     def wanted(self) -> float:
-        """What was asked for; attempts are repeated, so at most 3 times what was served."""
-        return min(self.peak + self.refused, 3 * self.peak + 1)
+        return min(self.peak + self.refused, MOST_ASKED * self.peak + 1)
 
 
 def heat_of(reports: Iterable[Report]) -> dict[tuple[str, str | None], Heat]:

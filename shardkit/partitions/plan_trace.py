@@ -13,7 +13,7 @@ from typing import Any
 from shardkit.analysis.per_key import PerKey, are_few
 from shardkit.analysis.prices import Prices
 from shardkit.analysis.shards import HEADROOM
-from shardkit.analysis.trace_files import TraceRow, read_traces
+from shardkit.analysis.trace_files import EXACT, TraceRow, read_traces
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError, brief
@@ -24,7 +24,6 @@ from shardkit.partitions.statements import counted, number, percent
 FINE = 0.001  # of the write units, and of the read units, may be throttled
 HASHES = 50  # DynamoDB's is not public, and one is luck
 _ENOUGH = HASHES - 1
-_EXACT = 0.95  # the least part of the hottest keys' units
 _ROOM = 1 / (1 - HEADROOM)
 _WARM = 0.25  # of a partition: a key that takes more may be the one that needs shards
 _MONTH = 730.0  # hours
@@ -204,7 +203,7 @@ def plan_trace(
     for place, each in enumerate(multiples):
         by_rows = [way.shards for way in ways if way.fine[place] >= _ENOUGH]
         again = [way.shards for way in ways if way.fine_again[place] >= _ENOUGH]
-        if exact < _EXACT or by_rows[:1] != again[:1]:
+        if exact < EXACT or by_rows[:1] != again[:1]:
             unsure.append(each)
         decisions.append(None if each in unsure else next(iter(by_rows), None))
     hot = sorted((pair for units in traffic for pair in units.hot.items()), key=lambda pair: -pair[1].peak)
