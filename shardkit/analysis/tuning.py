@@ -91,7 +91,7 @@ class Report(NamedTuple):
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Report | None:
-        """Read a report; None: it is none, or of a newer form."""
+        """Read a report; None: the item is something else, or a newer shardkit wrote it."""
         given = orjson.loads(item.get(_TEXT, "{}"))
         if given.get("form") != _FORM:
             return None

@@ -347,7 +347,7 @@ class ShardMapAdmin:
         return state, self._now
 
     def _put(self, state: ShardMapState | None, *, after: ShardMapState | None) -> None:
-        """Write the map (None: delete it), if it is still of the generation that was read; None: if there is none."""
+        """Write the map (None: delete it) on condition that what is stored is still ``after`` (None: no map)."""
         key = self._map_key()
         names = {"#name": next(iter(key))}
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#name)"}

@@ -135,7 +135,7 @@ class Plans:
             asked = {**asked, "ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def settle(self, periods: Iterable[Period], plan: PeriodPlan | None = None) -> Program[None]:
-        """Have the plans of these periods: those that there are; where there is none, it is written, and read."""
+        """Make sure that these periods have plans: write those that are missing, and read what is there then."""
         periods = [*periods]
         yield from self.read(periods)
         while unknown := [period for period in periods if period not in self]:
