@@ -138,10 +138,9 @@ class Run:
     def _attack(self, spared: str = "") -> None:
         """Kill or stop a process, or set its clock; and start anew what was killed."""
         now = time.monotonic()
-        for kind, (process, until) in [*self._stopped.items()]:
+        for kind, (_, until) in [*self._stopped.items()]:
             if now >= until:
-                del self._stopped[kind]
-                os.kill(process.pid, signal.SIGCONT)
+                self._continued(kind)
         for kind in [*self._running]:
             if not self._running[kind].is_alive() and kind not in self._stopped and kind != "mover":
                 self._expect(kind, -signal.SIGKILL)
@@ -222,7 +221,9 @@ class Run:
 
     def _continued(self, kind: str) -> Any:
         if kind in self._stopped:
-            os.kill(self._stopped.pop(kind)[0].pid, signal.SIGCONT)
+            process, _ = self._stopped.pop(kind)
+            if process.is_alive():  # it may have ended just before it was stopped
+                os.kill(process.pid, signal.SIGCONT)
         return self._running[kind]
 
     def _finish(self) -> None:
