@@ -47,7 +47,7 @@ settings.register_profile("dev", deadline=None, max_examples=30, suppress_health
 settings.register_profile(
     "ci", deadline=None, max_examples=30, derandomize=False, print_blob=True, suppress_health_check=_quiet
 )
-settings.register_profile("search", deadline=None, max_examples=250, print_blob=True, suppress_health_check=_quiet)
+settings.register_profile("search", deadline=None, max_examples=150, print_blob=True, suppress_health_check=_quiet)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 OPERATIONS = 800
-"""That each engine answers at least; in the long search 5,000."""
+"""That each engine answers at least; in the long search 3,000."""
 OF_ONE_SEED = 100
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONTENTS = settings().max_examples // len(SHAPES) - 5
 OF_ONE_CONTENT = 10
-"""Queries of one content, each read in three or four ways: 80 on each engine, in the long search 2,280."""
+"""Queries of one content, each read in three or four ways: 80 on each engine, in the long search 1,280."""
 
 
 @pytest.mark.long_search
