@@ -40,7 +40,8 @@ from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, brief
-from shardkit.sharding.shard_map import ShardMap
+from shardkit.migrate.marks import MARK, STUB
+from shardkit.sharding.shard_map import MAP, ShardMap
 from shardkit.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _MANY = 1000
 
 @dataclass(frozen=True)
 class LogicalKey:
-    """A logical key: how many shards it has, and the figures of those that were found, which have items.
+    """A logical key: how many shards it has (in a move, of both strategies), and the figures of those that have items.
 
     ``share`` is the share of the stored keys that were read, ``at_least`` whether some were not read to their end.
     """
@@ -90,7 +91,7 @@ class KeyCounts:
     def __init__(self, table: LiveTable, times: Sequence[str] | None, strategy: Strategy | None) -> None:
         kept = None if times is None else [name for name in table.keys.partition if name in times]
         self.candidate = Candidate(table.keys.partition, times=kept)
-        self._logical: dict[Any, dict[int | None, Counter[str]]] = {}
+        self._logical: dict[Any, dict[Any, Counter[str]]] = {}
         self._strategy = strategy
         self._name = table.keys.partition_key
         self.write_units = 0.0
@@ -112,16 +113,19 @@ class KeyCounts:
         sizes = attribute_sizes(item)
         size = sum(sizes.values())
         writes, reads = write_units_of(size), read_units_of(size)
+        read = {"bytes": size, "write_units": writes, "read_units": reads}
+        if MAP in item or item.get(MARK) == STUB["S"]:
+            return read
         self.write_units += writes
         for index in self.indexes:
             index.take(item, sizes)
         key = self.candidate.add(item, size)
         if self._strategy is not None and key is not None:
-            logical, shard = self._strategy.split(key[0])
+            logical, _ = self._strategy.split(key[0])
             self._whole.add({self._name: logical}, size)
-            figures = self._logical.setdefault(logical, {}).setdefault(shard, Counter())
+            figures = self._logical.setdefault(logical, {}).setdefault(key[0], Counter())
             figures.update({"items": 1, "write_units": writes, "read_units": reads})
-        return {"bytes": size, "write_units": writes, "read_units": reads}
+        return read
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -135,12 +139,12 @@ class KeyCounts:
             return
         more = {strategy.split(key[0])[0] for key in unfinished}
         for key, counts in self._logical.items():
-            shards = strategy.shards_for(key)
-            found = [counts[shard] for shard in shards if shard in counts]
+            places = strategy.physical_keys(key)
+            found = [counts[place] for place in places if place in counts]
             # What is left of a segment may have any shard of any key.
-            at_least = key in more or (share == 1 and bool(more) and len(found) < len(shards))
+            at_least = key in more or (share == 1 and bool(more) and len(found) < len(places))
             if found:
-                yield LogicalKey(key, len(shards), found, share, at_least)
+                yield LogicalKey(key, len(places), found, share, at_least)
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ class LiveHeat:
             keys = [*counts.logical(1.0, ())] if found.whole else []
             if keys:
                 hottest = max(keys, key=lambda one: one.read("write_units"))
-                shards = hottest.shards
+                shards = len(strategy.shards_for(hottest.key))
                 shares = hottest.read("write_units") / whole.write_units, hottest.read("read_units") / whole.read_units
             verdict = judge_sharded(
                 whole, shards, counts.times, shares=shares, write_units=write_units, read_units=read_units

@@ -84,13 +84,13 @@ class Throttled:
         if self.strategy is None or not kind.of_keys:
             return
         values: dict[Any, float] = {}
-        shards: dict[Any, set[int | None]] = {}
+        places: dict[Any, set[Any]] = {}
         for one in found:
-            key, shard = self.strategy.split(one.keys[0])
+            key, _ = self.strategy.split(one.keys[0])
             values[key] = values.get(key, 0.0) + one.value
-            shards.setdefault(key, set()).add(shard)
+            places.setdefault(key, set()).add(one.keys[0])
         for key, value in sorted(values.items(), key=lambda one: -one[1]):
-            of = f"{len(shards[key]):,} of its {len(self.strategy.shards_for(key)):,} shards"
+            of = f"{len(places[key]):,} of its {len(self.strategy.physical_keys(key)):,} shards"
             yield f"{clipped(str(key), _LONGEST_KEY)}: {of}, {value:,.0f} {_unit(kind)} together"
 
     def _advice(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:

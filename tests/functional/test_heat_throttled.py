@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.stub import Stubber
 
-from shardkit import ConfigurationError, RandomSuffix, Strategy
+from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Resharding, Strategy, Unsharded
 from shardkit.analysis.per_key import SUFFIXED
 from shardkit.dynamodb.schema import Index, KeySchema
 
@@ -175,6 +175,14 @@ def test_the_logical_keys_of_a_sharded_table(service: Service) -> None:
     found = shown(service.read(top=3, strategy=RandomSuffix(10)))
     assert "  a: 2 of its 10 shards, 800 throttles together\n  b: 1 of its 10 shards, 400 throttles together\n" in found
     assert "advice: a.1: 638 shards instead of 10, for its busiest minute" in found
+
+
+def test_a_logical_key_of_a_table_that_moves(service: Service) -> None:
+    """It has the places of both strategies."""
+    service.describes(described("ENABLED", "PKT"))
+    service.reports("PKT", report((["a"], 500.0, 9.0), (["a.1"], 400.0, 9.0), (["a.2"], 300.0, 9.0)))
+    moving = Resharding(Unsharded(), CalculatedSuffix("OrderId", shards=2), stage="move")
+    assert "  a: 3 of its 3 shards, 1,200 throttles together\n" in shown(service.read(strategy=moving))
 
 
 def test_an_index(service: Service) -> None:

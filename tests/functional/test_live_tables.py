@@ -20,15 +20,26 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
+from shardkit import (
+    CalculatedSuffix,
+    ConfigurationError,
+    RandomSuffix,
+    Resharding,
+    ShardedTable,
+    Strategy,
+    Unsharded,
+)
 from shardkit.analysis.shards import shards_for
 from shardkit.cli import build_app
+from shardkit.shard_map import ShardMapAdmin
 from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
     from types_boto3_dynamodb.service_resource import Table
+
+    from shardkit.strategies import Stage
 
 click_testing = pytest.importorskip("click.testing")
 rich_console = pytest.importorskip("rich.console")
@@ -270,6 +281,22 @@ def test_items_without_a_suffix_and_shards_that_are_empty(resource: DynamoDBServ
     assert (b["shards_found"], b["shards_read"], b["items_read"]) == (1, 3, 30)
     assert b["items"] == {"value": 30.0, "low": 30.0, "high": 30.0}
     assert ["b", "3", "of", "3", "30"] in map(str.split, shown(found).splitlines())
+
+
+@pytest.mark.parametrize("stage", ["switch", "move"])
+def test_in_a_move_the_places_of_both_strategies_are_one_key(resource: DynamoDBServiceResource, stage: Stage) -> None:
+    """What is left at an old place of an item that is at its new one, and the shard map, are no items."""
+    table = make_table(resource, ("Customer", "S"), ("OrderId", "N"), name="Orders")
+    new = CalculatedSuffix("OrderId", shards=4)
+    for strategy, numbers in {Unsharded(): range(20), Resharding(Unsharded(), new, stage=stage): range(20, 40)}.items():
+        orders = ShardedTable(table, strategy)
+        for number in numbers:
+            orders.put_item(Item={"Customer": "hot", "OrderId": number})
+    ShardMapAdmin(table).create(Unsharded())
+    found = heat(described(table, bytes=10_000), Resharding(Unsharded(), new, stage=stage))
+    (hot,) = found.to_json()["logical_keys"]
+    assert (hot["key"], hot["shards_read"], hot["items_read"]) == ({"S": "hot"}, 5, 40)
+    assert "its hottest key has 4 shards, which are too few" in shown(found)
 
 
 def test_number_keys(resource: DynamoDBServiceResource) -> None:
