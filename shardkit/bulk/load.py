@@ -294,6 +294,17 @@ def as_source(items: Source | Iterable[Item]) -> Source:
     return IterableSource(items)
 
 
+def _check_types(source: Source, sharding: Sharding) -> None:
+    """Refuse a file of which each item would be refused, because its cells were read without the table's types."""
+    types: Mapping[str, str] = getattr(source, "types", {})
+    for name, wanted in sharding.types.items():
+        if (letter := types.get(name, wanted)) != wanted:
+            raise ConfigurationError(
+                f"{name}: the source reads it as type {letter}, but as a key attribute of table {sharding.table!r} it "
+                f'has type {wanted}; give open_source(…, table=table), or types="{name}:{wanted}" (--types)'
+            )
+
+
 class SourceLoad:
     """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them.
 
@@ -316,6 +327,7 @@ class SourceLoad:
         self._options = options
         self._table = sharding.table
         self._source = as_source(items)
+        _check_types(self._source, sharding)
         self._files = ExitStack()
         self._journal: Journal | None = None
         self._letters: DeadLetters | None = None

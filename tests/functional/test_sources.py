@@ -23,7 +23,7 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.cli.flights import read_flights
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 
 moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
 pytest.importorskip("flask")
@@ -215,6 +215,22 @@ def test_a_load_of_a_source_says_where_what_failed_stands(tmp_path: Path, table:
         f"{path}, line 4",
     }
     assert {item["Flight"]: item["Delay"] for item in table.table.scan()["Items"]} == {"f1": 1, "f4": 4}
+
+
+@pytest.mark.parametrize("name", ["Flight", "Tail"])
+def test_keys_that_are_text_and_look_like_numbers(tmp_path: Path, resource: Any, name: str) -> None:
+    """Of the table, and of an index; without the table, nothing is sent, and the error says what to write."""
+    index = GlobalIndex("ByTail", ("Tail", "S"))
+    made = make_table(resource, ("Date", "S"), ("Flight", "S"), global_indexes=[index])
+    table = ShardedTable(made, CalculatedSuffix("Flight", shards=5))
+    path, other = tmp_path / "flights.csv", "Tail" if name == "Flight" else "Flight"
+    path.write_text("Date,Flight,Tail\nd,1001,7\n", encoding="utf-8")
+    expected = f"{name}: the source reads it as type N, .* {table.name!r} it has type S; give .*table=table.*{name}:S"
+    with pytest.raises(ConfigurationError, match=expected):
+        bulk_load(table, open_source(path, types=f"{other}:S"), on_error="collect")
+    for source in (open_source(path, table=table), open_source(path, types="Flight:S,Tail:S")):
+        assert bulk_load(table, source).written == 1
+    assert list(table.scan_items()) == [{"Date": "d", "Flight": "1001", "Tail": "7"}]
 
 
 def test_a_resumed_load_reads_what_is_left(tmp_path: Path, table: ShardedTable) -> None:

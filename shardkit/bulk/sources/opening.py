@@ -68,7 +68,8 @@ def open_source(
         where: A path (of a file or a pipe), a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard
             input); or a frame (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
         table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema says which records to keep together,
-            and the types of key columns. Without it there is one cursor.
+            and the types of key columns, also of its indexes; without it, a key such as 1001 is read as a number, and
+            there is one cursor.
         stored_by: The strategy of the sharded table of which the files are a full export: its suffixes are removed from
             the keys, and the attributes that shardkit keeps for sharded indexes of ``table``, so that the items are
             logical again. Only for DynamoDB JSON; needs ``table``.
@@ -134,7 +135,8 @@ def open_source(
     if name in {"csv", "tsv"}:
         letters = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
         cells = Cells(letters, frozenset({"", *absent}), empty_strings)
-        return _delimited(files, name, keys, cursors, given=cells, columns=columns, delimiter=delimiter)
+        known = {} if sharding is None else sharding.types
+        return _delimited(files, name, keys, cursors, known=known, given=cells, columns=columns, delimiter=delimiter)
     _refuse_options(types, columns, delimiter, name)
     return _json(files, name, keys, cursors, guessed=format is None, stored=_stored(sharding, stored_by))
 
@@ -242,6 +244,7 @@ def _delimited(
     keys: Keys,
     cursors: Cursors,
     *,
+    known: Mapping[str, str],
     given: Cells,
     columns: Sequence[str] | None,
     delimiter: str | None,
@@ -264,7 +267,8 @@ def _delimited(
         raise ConfigurationError(
             f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
         )
-    types = {**inferred, **{name: letter for name, letter in keys.items() if letter}, **given.types}
+    of_table = {name: letter for name, letter in known.items() if name in inferred or name in keys}
+    types = {**inferred, **of_table, **given.types}
     options = {"absent": sorted(given.absent), "empty_strings": given.empty_strings, "delimiter": between}
     return _lines(texts(replace(given, types=types)), name, keys, cursors, lambda: sampled, types, options)
 
