@@ -433,6 +433,10 @@ class RandomSuffix(Strategy):
         RandomSuffix(200)  # 2014-07-09.1 to 2014-07-09.200
         RandomSuffix({"2014-07-09": 200}, locate=True)  # any other day has one shard
 
+    A put never replaces an item: a second put of a primary key most likely goes to another shard, and adds an item. If
+    items are put again, use ``CalculatedSuffix`` by the sort key. A table without a sort key would then have several
+    items of one key: use ``Unsharded()`` there, and for one hot item a ``ShardedCounter`` or a ``CachedTable``.
+
     Args:
         shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
             is not in it has as many as ``None`` has there, else one), or a function of the logical key (which gets
