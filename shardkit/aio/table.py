@@ -643,7 +643,8 @@ class ShardedTable(ItemOperations):
         strategy: How suffixes are chosen.
         table_name: The table's name, with a client.
         indexes: The sharded global secondary indexes: a strategy for the name of each, with ``attribute=``, ``source=``
-            or neither (docs/sharded-indexes.md). Every write keeps their keys true.
+            or neither (docs/sharded-indexes.md). Every write keeps their keys true. With neither, an item without the
+            index's partition key is not in the index. A write cannot tell that from a forgotten ``source=``.
         key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
             indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``),
             and one GetItem (0.5 read units) looks whether a shard map says otherwise than ``strategy``: the call then

@@ -446,6 +446,7 @@ class RandomSuffix(Strategy):
         locate: Whether operations on one item search all shards for it.
         attribute: For an index of ``indexes=`` only: the attribute of its key that has the shard's number.
         source: For an index of ``indexes=`` only: the attribute that keeps the logical value of its partition key.
+            Without it and ``attribute``, only items that have the index's partition key themselves are in it.
 
     Raises:
         ConfigurationError: An argument cannot work.
@@ -490,6 +491,7 @@ class CalculatedSuffix(Strategy):
         first: The number of the lowest shard, at least 0.
         attribute: For an index of ``indexes=`` only: the attribute of its key that has the shard's number.
         source: For an index of ``indexes=`` only: the attribute that keeps the logical value of its partition key.
+            Without it and ``attribute``, only items that have the index's partition key themselves are in it.
 
     Raises:
         ConfigurationError: An argument cannot work.
