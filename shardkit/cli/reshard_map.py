@@ -153,6 +153,7 @@ class Mapped(ReshardSteps):
             while (left := seconds - shown.seconds) > 0:
                 shown.update(None)
                 self._sleep(min(left, each))
+        self._progress.restart(None)  # its time is not that of the wait
 
     def _step(self, verb: str, step: Callable[[], ShardMapState]) -> ShardMapState:
         self._wait()

@@ -434,6 +434,21 @@ def test_what_it_waits_for_is_said(moment: Moment) -> None:
     assert said == ["2:11 min", "1:11 min", "11.0 s"]
 
 
+@pytest.mark.usefixtures("moment")
+def test_the_time_of_a_verification_is_without_the_wait() -> None:
+    """It begins when the wait has ended, and so is shown at once."""
+    lines(*TO, "start")
+    lines(*TO, "start", "--deployed")
+    for _ in range(2):
+        lines("advance", "--wait")
+    lines("move")
+    result = click_testing.CliRunner().invoke(COMMAND.reshard, ["Orders", "finish", "--wait", *PACE])
+    assert result.exit_code == 0, result.output
+    *waiting, verified = result.stderr.splitlines()
+    assert waiting and all(line.startswith("waiting until ") for line in waiting)
+    assert re.fullmatch(r"6 items verified, 0 left, \d\.\d s", verified)
+
+
 def test_what_the_map_refuses(moment: Moment) -> None:
     lines(*TO, "start")
     moment.wait(700)
