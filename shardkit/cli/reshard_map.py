@@ -235,6 +235,8 @@ class Mapped(ReshardSteps):
         }
         moving = f"{under_way.old!r} to {under_way.new!r}" if under_way else repr(_strategy(state))
         lines = [f"stage {state.stage!r} by the shard map: {moving}"]
+        if under_way and under_way.moves and state.stage == "move":
+            lines.append(f"to count the items that are left: {self.again('verify')}")
         if aborted:
             lines.append(f"the move to {aborted!r} was aborted: no item is at a new place")
         return Done(0, told, tuple(lines), then)
