@@ -59,8 +59,8 @@ def source_of(table: Any, key_schema: Mapping[str, Any] | None = None) -> Cached
     """
     client = _client_of(table)
     if client is None or is_async(client):
-        other = "; use shardkit.aio.CachedTable for an async one" if client is not None else ""
-        raise ConfigurationError(f"table: must be a boto3 Table or a ShardedTable, got {brief(table)}{other}")
+        give = "give boto3.resource('dynamodb').Table('…')" if client is None else "use shardkit.aio.CachedTable for it"
+        raise ConfigurationError(f"table: must be a boto3 Table or a ShardedTable, got {brief(table)}; {give}")
     runner = getattr(table, "runner", None)
     if isinstance(table, ServiceResource):
         runner = runner_of(table)
@@ -89,9 +89,10 @@ def async_source_of(table: Any, key_schema: Mapping[str, Any] | None = None) -> 
     """
     client = _client_of(table)
     if client is None or not is_async(client):
-        other = "; use shardkit.cache.CachedTable for a sync one" if client is not None else ""
+        of_client = "give shardkit.aio.ShardedTable(client, strategy, table_name='…')"
+        give = of_client if client is None else "use shardkit.cache.CachedTable for it"
         raise ConfigurationError(
-            f"table: must be an aioboto3 Table or an async ShardedTable, got {brief(table)}{other}"
+            f"table: must be an aioboto3 Table or an async ShardedTable, got {brief(table)}; {give}"
         )
     runner = getattr(table, "runner", None)
     if isinstance(table, ServiceResource):

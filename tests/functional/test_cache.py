@@ -792,7 +792,8 @@ def test_what_is_no_store(table: Table, store: Any) -> None:
 
 
 def test_what_is_no_table(table: Table) -> None:
-    with pytest.raises(ConfigurationError, match="table: must be a boto3 Table or a ShardedTable"):
+    said = r"table: must be a boto3 Table or a ShardedTable, got .*; give boto3\.resource\('dynamodb'\)\.Table"
+    with pytest.raises(ConfigurationError, match=said):
         CachedTable(table.meta.client, max_bytes=1_000_000)
 
 
