@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, signature
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from shardkit.core.checks import did_you_mean, most_similar
 from shardkit.errors import ConfigurationError, UnsupportedParameterError, brief
@@ -48,7 +48,7 @@ _OMITTED = _Omitted()
 
 
 def shows_options(options: type, *, without: Sequence[str] = ()) -> Callable[[F], F]:
-    """Let ``help`` and ``inspect.signature`` show the options of a TypedDict in place of ``**options``."""
+    """Let ``help``, ``inspect.signature`` and errors show the options of a TypedDict in place of ``**options``."""
 
     def show(function: F) -> F:
         given = signature(function)
@@ -60,7 +60,7 @@ def shows_options(options: type, *, without: Sequence[str] = ()) -> Callable[[F]
             if name not in without
         ]
         function.__signature__ = given.replace(parameters=[*kept, *shown])  # type: ignore[attr-defined]
-        return function
+        return cast("F", _explaining(function))
 
     return show
 
@@ -95,7 +95,9 @@ def _explained(
 ) -> ConfigurationError | UnsupportedParameterError:
     called = type(args[0]).__name__ if method.__name__ == "__init__" else method.__name__
     made = ConfigurationError if method.__name__ in _CONFIGURE else UnsupportedParameterError
-    return made(_problem(called, [*signature(method).parameters.values()][1:], args[1:], given) or str(error))
+    parameters = [*signature(method).parameters.values()]
+    own = parameters[0].name == "self"
+    return made(_problem(called, parameters[own:], args[own:], given) or str(error))
 
 
 def _problem(called: str, parameters: Sequence[Parameter], args: Sequence[Any], given: Mapping[str, Any]) -> str:

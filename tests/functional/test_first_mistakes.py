@@ -21,6 +21,7 @@ from shardkit import (
     ShardedTable,
     Unsharded,
     bulk_load,
+    migrate,
 )
 from shardkit.errors import ShardkitError, ShardUnknownError
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
@@ -81,6 +82,11 @@ def orders() -> Iterator[ShardedTable]:
             lambda _: Resharding(Unsharded(), cast("Any", RandomSuffix), stage="guard"),
             "RangeSuffix(…) or Unsharded(), got the class RandomSuffix; call it: RandomSuffix(shards=8)",
         ),
+        (
+            lambda it: cast("Any", migrate.plan)(it, RandomSuffix(4)),
+            "plan: got RandomSuffix(shards=4) without a keyword; give keywords only: plan(write_units=…, read_units=…",
+        ),
+        (lambda it: cast("Any", bulk_load)(table=it), "items: missing in bulk_load; give items=…"),
         (lambda _: RandomSuffix({1001: 15}), "shards: {1001: 15} has an invalid key: key: must be text or binary"),
     ],
 )
