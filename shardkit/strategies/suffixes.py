@@ -518,6 +518,8 @@ class CalculatedSuffix(Strategy):
             raise ConfigurationError(
                 f"by: must be an attribute name, a tuple of names or a function, got {brief(self.by)}"
             )
+        if callable(self.by):
+            _check_takes_item(self.by)
         function: Any = self.hash
         if not callable(function) or function is builtins.hash:
             raise ConfigurationError(
@@ -736,6 +738,18 @@ def _shards_by_name(bounds: tuple[ranges.Boundary, ...]) -> dict[str, int]:
 
 for _made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded):
     known_type(_made)
+
+
+def _check_takes_item(by: Callable[..., Any]) -> None:
+    try:
+        signature(by).bind({})
+    except ValueError:
+        return  # a function that is written in C may have no signature
+    except TypeError as error:
+        raise ConfigurationError(
+            f"by: a function is called with the item alone, but {brief(by)} is not made for that ({error}); give an "
+            "attribute's name, a tuple of names, or a function such as lambda item: item['OrderId']"
+        ) from None
 
 
 def _by_value(by: By, item: Mapping[str, Any]) -> Any:

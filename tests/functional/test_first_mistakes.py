@@ -82,6 +82,13 @@ def orders() -> Iterator[ShardedTable]:
             lambda _: Resharding(Unsharded(), cast("Any", RandomSuffix), stage="guard"),
             "RangeSuffix(…) or Unsharded(), got the class RandomSuffix; call it: RandomSuffix(shards=8)",
         ),
+        *(
+            (lambda _, by=by: CalculatedSuffix(by, shards=4), f"{said}; give an attribute's name, a tuple of names, or")
+            for by, said in (
+                (lambda: 1, "is not made for that (too many positional arguments)"),
+                (lambda key, item: item[key], "is not made for that (missing a required argument: 'item')"),
+            )
+        ),
         (
             lambda it: cast("Any", migrate.plan)(it, RandomSuffix(4)),
             "plan: got RandomSuffix(shards=4) without a keyword; give keywords only: plan(write_units=…, read_units=…",
