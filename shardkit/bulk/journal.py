@@ -137,7 +137,7 @@ class Journal:
         if files := _changed_files(then, header):
             raise ConfigurationError(
                 f"journal: {str(self._file.path)!r} is of a load that began before {', '.join(files[:5])} changed; to "
-                f"load the source as it is now, {_anew(header)}"
+                f"load the source as it is now, {_anew(header)}{_set_back(files, then, header)}"
             )
         if changed := list(_differences(then, header)):
             raise ConfigurationError(
@@ -230,6 +230,15 @@ def _changed_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     if not before or before.keys() != after.keys() or _without_files(then) != _without_files(now):
         return []
     return [name for name, file in before.items() if file != after[name]]
+
+
+def _set_back(files: Sequence[str], then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return how to go on if only the times of the changed files differ: their middle was not compared."""
+    before, after = _files(then), _files(now)
+    if any({**after[name], "changed": before[name].get("changed")} != before[name] for name in files):
+        return ""
+    times = [f"os.utime({name!r}, ns=({before[name]['changed']},) * 2)" for name in files[:5]]
+    return f"; only the time differs: to resume with a copy of the same content, {', '.join(times)}"
 
 
 def _files(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import io
 import json
 import operator
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -261,6 +262,20 @@ def test_names_that_are_not_utf_8(tmp_path: Path, table: ShardedTable) -> None:
     path.write_bytes(b"Date,Flight,Delay\nd,f1,1\n")
     with pytest.raises(ConfigurationError, match=r"journal: .*kept-\\udcff' is of a load .*flights-\\xff\.csv changed"):
         load()
+
+
+def test_a_copy_of_the_file_is_resumed_once_it_has_its_time(tmp_path: Path, table: ShardedTable) -> None:
+    """Its middle is not compared, so a copy could be another file; the error says how to set the time."""
+    path, journal = tmp_path / "flights.jsonl", tmp_path / "journal"
+    path.write_bytes(as_json([{"Date": "d", "Flight": f"f{n}"} for n in range(9)]))
+    bulk_load(table, open_source(path), journal=journal)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(ConfigurationError, match="; only the time differs: to resume with a copy") as refused:
+        bulk_load(table, open_source(path), journal=journal)
+    given = re.search(r"os\.utime\('(.+)', ns=\((\d+),\) \* 2\)$", str(refused.value))
+    assert given is not None
+    os.utime(given[1], ns=(int(given[2]),) * 2)
+    assert bulk_load(table, open_source(path), journal=journal).resumed == 9
 
 
 def test_another_file_under_the_same_name_is_not_resumed(tmp_path: Path, table: ShardedTable) -> None:
