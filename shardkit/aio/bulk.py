@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Unpack
 
+from shardkit.aio.migrate import runner_of
 from shardkit.aio.table import ItemOperations, ShardedTable
 from shardkit.aio.timeseries import TimeSeries
 from shardkit.bulk.load import LoadOptions, SourceLoad, check_items, check_options
@@ -98,11 +99,7 @@ async def backfill_index(table: ShardedTable, index: str, **options: Unpack[Back
     Returns:
         The report.
     """
-    if not isinstance(table, ShardedTable):
-        raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; give one with indexes="
-        )
-    runner = table.runner
+    runner = runner_of(table, "strategy, indexes={…}")
     return await run_async(runner, backfilling(runner, await runner.run(runner.programs.known()), index, options))
 
 

@@ -30,7 +30,7 @@ async def plan(table: ShardedTable, **options: Unpack[PlanOptions]) -> MovePlan:
     Returns:
         The plan.
     """
-    runner = _runner(table)
+    runner = runner_of(table)
     return await run_async(runner, planning(runner, await runner.run(movable(runner.programs)), options))
 
 
@@ -47,7 +47,7 @@ async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveRepor
     Returns:
         The report.
     """
-    runner = _runner(table)
+    runner = runner_of(table)
     return await run_async(runner, moving(runner, await runner.run(movable(runner.programs, "move")), options))
 
 
@@ -64,13 +64,14 @@ async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveR
     Returns:
         The report.
     """
-    runner = _runner(table)
+    runner = runner_of(table)
     return await run_async(runner, verifying(runner, await runner.run(movable(runner.programs, "move")), options))
 
 
-def _runner(table: Any) -> AsyncRunner:
+def runner_of(table: Any, strategy: str = "Resharding(…)") -> AsyncRunner:
     if not isinstance(table, ShardedTable):
         raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; give one whose strategy is a Resharding"
+            f"table: must be a shardkit.aio.ShardedTable, got {brief(table)}; give ShardedTable(client, {strategy}, "
+            "table_name='…')"
         )
     return table.runner

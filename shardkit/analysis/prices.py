@@ -22,6 +22,8 @@ class Prices:
         infrequent_write_unit_hour: Likewise.
         infrequent_gb_month: Likewise.
         export_gb: A GB that is exported.
+        million_reads: A million read request units of a table with on-demand capacity.
+        million_writes: A million write request units, likewise.
 
     Raises:
         ConfigurationError: A price is not a number >= 0.
@@ -34,6 +36,8 @@ class Prices:
     infrequent_write_unit_hour: float | None = None
     infrequent_gb_month: float | None = None
     export_gb: float = 0.0
+    million_reads: float = 0.0
+    million_writes: float = 0.0
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -47,26 +47,27 @@ class DeadLetters:
         load: str,
         where: Callable[[Place], str | int],
         done: Callable[[Place], bool] | None = None,
+        option: str = "dead_letters",
     ) -> None:
-        self._load = load
+        self._load, self._done = load, done
         self._where = where
-        self._file = file = LockedFile(path, "dead_letters")
-
-        def keep(letter: dict[str, Any]) -> bool:
-            return done is None or letter["load"] != load or done(Place(*letter["at"]))
-
+        self._file = file = LockedFile(path, option)
         try:
             self.kept, whole = 0, True
-            for _, letter in _letters(file.path):
-                if letter is None or not keep(letter):
+            for _, letter in _letters(file.path, option):
+                if letter is None or not self._keeps(letter):
                     whole = False
                 else:
                     self.kept += letter["load"] == load
             if not whole:
-                file.replace(line for line, letter in _letters(file.path) if letter is not None and keep(letter))
+                lines = _letters(file.path, option)
+                file.replace(line for line, letter in lines if letter is not None and self._keeps(letter))
         except BaseException:
             file.close()
             raise
+
+    def _keeps(self, letter: Mapping[str, Any]) -> bool:
+        return self._done is None or letter["load"] != self._load or self._done(Place(*letter["at"]))
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
         lines = b"".join(
@@ -118,14 +119,14 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _letters(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+def _letters(path: Path, option: str) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Read each line and its letter; None if the line is incomplete."""
     with path.open("rb") as lines:
         for line in lines:
             letter = _letter(line)
             if letter is None and not _is_torn(line):
                 raise ConfigurationError(
-                    f"dead_letters: {str(path)!r} is not a file of dead letters, and is left unchanged (it has "
+                    f"{option}: {str(path)!r} is not a file of dead letters, and is left unchanged (it has "
                     f"{brief(line)}); give another path"
                 )
             yield line, letter

@@ -39,6 +39,7 @@ class Send:
     the machine receives it. It may empty the response's list ``Items``, and has no other effect.
     ``joins``: the answer to the same request of another caller will do, if that is in flight.
     ``check``: raises just before the request goes, after it was signed, if it may not go; the machine gets the error.
+    ``second``: of a machine over two clients, it goes through the second one.
     """
 
     operation: str
@@ -49,6 +50,7 @@ class Send:
     part: bool = False
     check: Callable[[], None] | None = None
     joins: bool = False
+    second: bool = False
 
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardkit.core.machine import Send
 from shardkit.dynamodb.decode import as_given
+from shardkit.dynamodb.expressions.rewrite import as_read
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, brief
 from shardkit.sharding.form import WIRE_VALUES
@@ -32,25 +33,17 @@ class Repair:
     seen: Mapping[str, WireValue | None]
 
     def send(self, table: str) -> Send:
-        names: dict[str, str] = {"#i": self.name}
-        values: dict[str, WireValue] = {} if self.value is None else {":i": self.value}
-        terms = []
-        for number, (name, value) in enumerate(self.seen.items()):
-            names[f"#s{number}"] = name
-            if value is None:
-                terms.append(f"attribute_not_exists(#s{number})")
-            else:
-                values[f":s{number}"] = value
-                terms.append(f"#s{number} = :s{number}")
+        condition, names, values = as_read(self.seen, "s")
+        given = {} if self.value is None else {":i": self.value}
         return Send(
             "UpdateItem",
             {
                 "TableName": table,
                 "Key": self.key,
                 "UpdateExpression": "REMOVE #i" if self.value is None else "SET #i = :i",
-                "ConditionExpression": " AND ".join(terms),
-                "ExpressionAttributeNames": names,
-                "ExpressionAttributeValues": values,
+                "ConditionExpression": condition,
+                "ExpressionAttributeNames": {"#i": self.name, **names},
+                "ExpressionAttributeValues": {**given, **values},
                 "ReturnConsumedCapacity": "INDEXES",
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             },

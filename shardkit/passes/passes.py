@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing, nullcontext
+from math import inf
 from typing import Any, Generic, Self, TypedDict
 
 import orjson
@@ -15,9 +16,9 @@ from shardkit.core.checks import check_option_names, check_progress
 from shardkit.core.checksum import with_checksum, without_checksum
 from shardkit.core.machine import Machine
 from shardkit.dynamodb.body import encode
-from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
-from shardkit.passes.table_pass import PassOptions, Positions, R, TablePass
+from shardkit.passes.table_pass import PassOptions, R, TablePass
+from shardkit.runtime.processes import Processes
 from shardkit.runtime.runner import AsyncRunner, Runner
 from shardkit.sharding.leases import Held, Leased
 
@@ -32,7 +33,7 @@ class Passes(Generic[R]):
 
     ``make`` makes the machine of a pass; ``kinds`` says of each pass whether it only verifies. The first one is
     resumed from the journal, if there is one, whose header names what must not have changed. ``held`` has the leases
-    under which the requests go, if there is a shard map.
+    under which the requests go, if there is a shard map; ``begin`` has further options with which passes begin.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Passes(Generic[R]):
         kinds: Sequence[bool],
         header: Mapping[str, Any] | None = None,
         held: Held | None = None,
+        begin: Mapping[str, Any] | None = None,
     ) -> None:
         self._held = held
         check_option_names(options, list(known.__annotations__), f"a {what}")
@@ -60,19 +62,27 @@ class Passes(Generic[R]):
             "segments": runner.concurrency,
             "write_units": options.get("write_units", RATE),
             "read_units": options.get("read_units", RATE),
+            **(begin or {}),  # type: ignore[typeddict-item]
         }
-        self._machines = [make({**given, "verify": verify}) for verify in kinds]
+        self._journal = None if path is None or kinds[0] else _Journal(path, what, header or {}, given)
+        self._machines: list[TablePass[R]] = []
+        try:
+            for verify in kinds:
+                kept = given if self._journal is None or verify else self._journal.given
+                self._machines.append(make({**kept, "verify": verify}))
+        except BaseException:
+            self.__exit__()
+            raise
         self.report = self._machines[0].report
-        self._journal = None if path is None or kinds[0] else _Journal(path, what, header or {}, runner.concurrency)
-        if (kept := self._journal) is not None:
-            self._machines[0] = make({**given, "segments": kept.segments, "positions": kept.positions})
+        if self._journal is not None:
+            self._journal.keep(self._machines[0])
 
     def __iter__(self) -> Iterator[TablePass[R]]:
         """Yield the machines to run to their end."""
         for machine in self._machines:
             machine.report = self.report
             yield machine
-        self.report = replace(self.report, complete=self._machines[-1].verify and not self.report.left)
+        self.report = self._machines[-1].concluded()
         if self._journal is not None:
             self._journal.remove()
 
@@ -84,7 +94,7 @@ class Passes(Generic[R]):
         """Record and report what a machine has done."""
         self.report = machine.report
         if self._journal is not None and not machine.verify:
-            self._journal.keep(machine.positions)
+            self._journal.keep(machine)
         if self._progress is not None:
             self._progress(machine.report)
 
@@ -96,11 +106,11 @@ class Passes(Generic[R]):
             self._journal.close()
 
 
-def run(runner: Runner, passes: Passes[R]) -> R:
-    """Run passes to their end, and return the report."""
-    with passes:
+def run(runner: Runner, passes: Passes[R], second: Runner | None = None, *, through: Processes | None = None) -> R:
+    """Run passes to their end, and return the report; ``second``: of the second table, ``through``: what sends."""
+    with passes, through or nullcontext():
         for machine in passes:
-            driver = runner.driver(passes.leased(machine))
+            driver = runner.driver(passes.leased(machine), second=second, through=through)
             try:
                 while not machine.ended:
                     driver.run()
@@ -110,11 +120,11 @@ def run(runner: Runner, passes: Passes[R]) -> R:
     return passes.report
 
 
-async def run_async(runner: AsyncRunner, passes: Passes[R]) -> R:
-    """Run passes to their end, and return the report."""
+async def run_async(runner: AsyncRunner, passes: Passes[R], second: AsyncRunner | None = None) -> R:
+    """Run passes to their end, and return the report; ``second``: of the second table."""
     with passes:
         for machine in passes:
-            driver = runner.driver(passes.leased(machine))
+            driver = runner.driver(passes.leased(machine), second=second)
             try:
                 while not machine.ended:
                     await driver.run()
@@ -127,8 +137,9 @@ async def run_async(runner: AsyncRunner, passes: Passes[R]) -> R:
 class _Journal:
     """Where the segments of a pass go on, on disk: one JSON document, replaced atomically once a second.
 
-    ``header`` is what must be the same when it is resumed, and ``what`` the name of its kind. The last member is a
-    checksum of the others: a damaged position would be another place of the table, and what lies between be left out.
+    ``header`` is what must be the same when it is resumed, ``what`` the name of its kind, ``given`` the options with
+    which it begins or goes on. The last member is a checksum of the others: a damaged position would be another place
+    of the table, and what lies between be left out.
     """
 
     def __init__(
@@ -136,43 +147,47 @@ class _Journal:
         path: str | os.PathLike[str],
         what: str,
         header: Mapping[str, Any],
-        segments: int,
+        given: PassOptions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._what = what
         self._header: Mapping[str, Any] = {f"shardkit_{what}": _VERSION, **header}
-        self.segments = segments
-        self.positions: Mapping[int, WireItem | None] = {}
+        self.given = given
+        self._machine: TablePass[Any] | None = None
+        self._kept = -inf
         self._file = LockedFile(path, "journal")
         try:
             self._restore(self._file.read())
-            self._write()
         except BaseException:
             self._file.close()
             raise
 
-    def keep(self, positions: Positions) -> None:
-        self.positions = dict(positions)
+    def keep(self, machine: TablePass[Any]) -> None:
+        """Keep where a pass is, once a second and at the end."""
+        self._machine = machine
         if self._clock() - self._kept >= _KEEP_SECONDS:
             self._write()
 
     def close(self) -> None:
         if not self._file.closed:
-            try:
+            with closing(self._file):
                 self._write()
-            finally:
-                self._file.close()
 
     def remove(self) -> None:
         self._file.path.unlink()
         self._file.close()
 
     def _write(self) -> None:
-        places = {str(segment): last for segment, last in self.positions.items()}
-        document = encode({**self._header, "segments": self.segments, "positions": places})
-        self._file.replace([with_checksum(document)])
-        self._kept = self._clock()
+        if (machine := self._machine) is None:  # the pass was refused
+            if not self._file.size:
+                self._file.path.unlink()
+        else:
+            places = {str(segment): last for segment, last in machine.positions.items()}
+            state = {"state": machine.state} if machine.state else {}
+            document = encode({**self._header, "segments": self.given["segments"], "positions": places, **state})
+            self._file.replace([with_checksum(document)])
+            self._kept = self._clock()
 
     def _restore(self, content: bytes) -> None:
         if not content:
@@ -193,5 +208,6 @@ class _Journal:
                 f"journal: {str(self._file.path)!r} is of another {self._what} ({', '.join(changed)} differ); resume "
                 "with the same arguments, or give another path"
             )
-        self.segments = kept["segments"]
-        self.positions = {int(segment): last for segment, last in kept["positions"].items()}
+        positions = {int(segment): last for segment, last in kept["positions"].items()}
+        state = kept.get("state", self.given.get("state", {}))
+        self.given = {**self.given, "segments": kept["segments"], "positions": positions, "state": state}

@@ -13,7 +13,7 @@ from typing import Any, Generic, Required, TypedDict, TypeVar, Unpack
 from shardkit.bulk.pacing import TablePace, units_of
 from shardkit.core.backoff import Backoff
 from shardkit.core.checks import check_number
-from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Send, Step, Wait
+from shardkit.core.machine import Answer, Done, Program, ProgramMachine, Response, Send, Step, Wait
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.service_errors import (
     PASSING_REASONS,
@@ -21,6 +21,7 @@ from shardkit.dynamodb.service_errors import (
     is_fatal,
     is_throttle,
     is_transient,
+    may_be_done,
     refused_parts,
     retry_after,
     throttle_reasons,
@@ -28,6 +29,7 @@ from shardkit.dynamodb.service_errors import (
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.sharding.leases import LeaseEndedError
 
 SHOWN_FAILURES = 10
 STALLED_SECONDS = 60.0
@@ -85,6 +87,7 @@ class PassOptions(TypedDict, total=False):
     draw: Required[Callable[[], float]]
     segments: Required[int]
     positions: Positions
+    state: Mapping[str, Any]
     write_units: float | str | None
     read_units: float | None
     verify: bool
@@ -109,6 +112,7 @@ class _Task:
     send: Send | None = None
     units: float = 0.0
     expected: float = 0.0
+    lost: bool = False
     rest: Backoff = field(default_factory=Backoff)
 
 
@@ -121,6 +125,8 @@ class TablePass(Generic[R]):
 
     The pass handles throttles, lost answers and conflicts of transactions. All other errors of a request are raised in
     its program; what the program raises is reported as the item's failure.
+
+    ``lost``: a request, whose answer a program is given, was sent again although the service may have carried it out.
     """
 
     writes = True
@@ -163,6 +169,10 @@ class TablePass(Generic[R]):
         self._writes: dict[Send, _Task] = {}
         self._resting: list[tuple[float, int, _Task]] = []
         self._rests = count()
+        # New ones are begun segment by segment in turn: a page's items are all in one place of the table, and writing
+        # one page after the other would keep one partition busy and leave the others idle.
+        self._new: deque[deque[_Task]] = deque()
+        self.lost = False
         self._described: Send | None = None
         self._error: Exception | None = None
         self._stalled: float | None = None
@@ -174,9 +184,30 @@ class TablePass(Generic[R]):
         """Look at the items of a page; return those that need requests."""
         raise NotImplementedError
 
+    def take_page(self, segment: int, answer: Response) -> Tasks:
+        """Look at the answer to a Scan."""
+        return self.take(answer.get("Items", ()))
+
+    def scan_of(self, segment: int) -> Mapping[str, Any]:
+        """Return the parameters of a segment's Scan."""
+        return {**self._scan, "Segment": segment, "TotalSegments": self._segments}
+
+    def is_second(self, operation: str, segment: int) -> bool:
+        """Return whether a request of a segment, or of its items, goes through the second client, if there are two."""
+        return False
+
     def problem(self) -> Exception | None:
         """Return why the pass must stop, after a page."""
         return None
+
+    def concluded(self) -> R:
+        """Return the report of a pass that has ended."""
+        return replace(self.report, complete=self.verify and not self.report.left)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """What a resumed pass is given beside the positions; it is JSON."""
+        return {}
 
     @property
     def done(self) -> int:
@@ -199,7 +230,7 @@ class TablePass(Generic[R]):
                 return Wait()  # what was sent may have been done: count it
             raise self._error
         if self._described is None and self.writes and not self.verify and self._pace.asks(now):
-            self._described = Send("DescribeTable", {"TableName": self._table})
+            self._described = self._to("DescribeTable", {"TableName": self._table})
             return self._described
         if in_flight >= self._workers:
             return Wait()
@@ -217,29 +248,43 @@ class TablePass(Generic[R]):
             else:
                 self._to_write.appendleft(task)
         until = inf
-        if self._to_write and not self._pace.unknown:
-            until = self._pace.ready(now)
-            while until <= now and self._to_write:
-                task = self._to_write.popleft()
-                if task.send is not None:
-                    return self._write(task, now)
-                task.steps = ProgramMachine(task.program)
-                self._advance(task, now)
+        ready = inf if self._pace.unknown else self._pace.ready(now)
+        if self._to_write and ready <= now:
+            return self._write(self._to_write.popleft(), now)
+        # Pages before new items, so that these are of many segments.
         if self._to_scan:
-            ready = max(self._rest.until, self._reads.ready(now))
-            if ready <= now:
+            scans = max(self._rest.until, self._reads.ready(now))
+            if scans <= now:
                 return self._read(*self._to_scan.popleft(), now)
+            until = min(until, scans)
+        while self._new and ready <= now:
+            self._begin(now)
+            if self._to_write:
+                return self._write(self._to_write.popleft(), now)
+        if self._to_write or self._new:
             until = min(until, ready)
         until = min(until, self._resting[0][0] if self._resting else inf)
         return Wait(None if until == inf else until)
+
+    def _begin(self, now: float) -> None:
+        """Begin the next new item of the segment whose turn it is."""
+        queue = self._new.popleft()
+        task = queue.popleft()
+        if queue:
+            self._new.append(queue)
+        task.steps = ProgramMachine(task.program)
+        self._advance(task, now)
 
     def _read(self, segment: int, last: WireItem, now: float) -> Send:
         # Charged as a full page until its answer comes: ten pages at once would be a burst.
         self._reads.take(self._most, now)
         start = {"ExclusiveStartKey": last} if last else {}
-        send = Send("Scan", {**self._scan, "Segment": segment, "TotalSegments": self._segments, **start}, paced=True)
+        send = self._to("Scan", {**self.scan_of(segment), **start}, segment)
         self._scans[send] = segment, last
         return send
+
+    def _to(self, operation: str, params: Mapping[str, Any], segment: int = 0) -> Send:
+        return Send(operation, params, paced=operation == "Scan", second=self.is_second(operation, segment))
 
     def _write(self, task: _Task, now: float) -> Send:
         assert task.send is not None
@@ -247,7 +292,7 @@ class TablePass(Generic[R]):
         task.units = 2.0 * len(task.send.params.get("TransactItems", ())) or 1.0
         task.expected = self._pace.sent(task.units, now)
         params = {"ReturnConsumedCapacity": "INDEXES", **task.send.params}
-        send = replace(task.send, params=params, paced=True)
+        send = replace(task.send, params=params, paced=True, second=self.is_second(task.send.operation, task.segment))
         self._writes[send] = task
         return send
 
@@ -275,20 +320,20 @@ class TablePass(Generic[R]):
             return
         self._stalled = None
         self._rest.eased()
-        items = answer.get("Items", ())
         units = float((answer.get("ConsumedCapacity") or {}).get("CapacityUnits", 0.0))
         self._reads.take(units, now)
         self.count(read_units=units)
-        tasks = [_Task(segment, key, program) for key, program in self.take(items)]
+        tasks = deque(_Task(segment, key, program) for key, program in self.take_page(segment, answer))
         self._pages[segment] = _Page(len(tasks), answer.get("LastEvaluatedKey") or None)
-        self._to_write.extend(tasks)
+        if tasks:
+            self._new.append(tasks)
         self._turn(segment)
         self._error = self._error or self.problem()
 
     def _turn(self, segment: int) -> None:
-        """Go on to a segment's next page if nothing of this one waits any more."""
+        """Go on to a segment's next page if nothing of this one waits any more, and nothing stops the pass."""
         page = self._pages[segment]
-        if page.waiting:
+        if page.waiting or self._error is not None:
             return
         del self._pages[segment]
         self.positions[segment] = page.last
@@ -320,8 +365,13 @@ class TablePass(Generic[R]):
         assert task.send is not None
         if not isinstance(answer, Exception):
             total, most = units_of(answer.get("ConsumedCapacity"), self._pace.worth)
-            self._pace.settled(task.expected, task.units, task.units if most is None else most, now)
-            self.count(**{"read_units" if task.send.operation.startswith("Get") else "write_units": total})
+            if "Get" in task.send.operation:
+                self._pace.settled(task.expected, 0.0, 0.0, now)
+                self._reads.take(total, now)
+                self.count(read_units=total)
+            else:
+                self._pace.settled(task.expected, task.units, task.units if most is None else most, now)
+                self.count(write_units=total)
         else:
             # A failed condition costs as much as the write would have, and the service does not report it.
             costs = code_of(answer) in _CHARGED
@@ -333,12 +383,16 @@ class TablePass(Generic[R]):
                 self._put_off(task, task.rest.until)
                 return
             throttled = bool(reasons) and reasons <= PASSING_REASONS
-            if throttled or is_transient(answer) or (is_fatal(answer) and not reasons):
+            # If a lease of the program's own has ended, the program knows what to do.
+            own = reasons or (task.send.check is not None and isinstance(answer, LeaseEndedError))
+            if throttled or is_transient(answer) or (is_fatal(answer) and not own):
+                task.lost |= may_be_done(answer)
                 self._to_write.appendleft(task)
                 self._pace.throttled(now, retry_after(answer))
                 self._refused(answer, now, transient=throttled)
                 return
         self._stalled = None
+        self.lost, task.lost = task.lost, False
         task.steps.receive(task.send, answer, now)
         self._advance(task, now)
 
@@ -366,7 +420,7 @@ class TablePass(Generic[R]):
         self.report = replace(self.report, failures=tuple(known.items()))
         self.count(failed=not self.verify)
 
-    def count(self, **more: float) -> None:
+    def count(self, **more: Any) -> None:
         """Add to the figures of the report."""
         self.report = replace(self.report, **{name: getattr(self.report, name) + n for name, n in more.items() if n})
 

@@ -113,7 +113,7 @@ class Processes:
         return read
 
     def _carried(self, call: Call, *, request: Send) -> _Answered:
-        message = pickle.dumps((call.operation, call.params, request.paced))
+        message = pickle.dumps((call.operation, call.params, request.paced, request.once))
         if threading.current_thread() is not threading.main_thread():
             return self._carry(message, request.check)
         # Ctrl-C interrupts the main thread, which could leave half a message on a line.
@@ -379,9 +379,9 @@ def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:
     # The line closes when the load or the caller's process ends.
     with line, suppress(EOFError, OSError):
         while True:
-            operation, params, paced = line.recv()
+            operation, params, paced, once = line.recv()
             failed.responses = []
-            answer = portable(send(Send(operation, params, paced=paced)))
+            answer = portable(send(Send(operation, params, paced=paced, once=once)))
             line.send((answer, failed.responses))
 
 

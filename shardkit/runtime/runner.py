@@ -162,12 +162,13 @@ class ClientRunner(_Runner):
         machine: Machine[T],
         *,
         through: Sender | None = None,
+        second: ClientRunner | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> SyncDriver[T]:
-        """Return a driver over the runner's transport, or over another one."""
+        """Return a driver over the runner's transport, or over another one; ``second``: of a second table's client."""
         to, given = through or self, clock_of(self.client)
         clock, sleep = given or self.clock, given.sleep if given else self.sleep
-        if self._direct is not None and through is None:
+        if self._direct is not None and through is second is None:
             from shardkit.runtime.direct import DirectDriver  # noqa: PLC0415 - of the direct extra
 
             return DirectDriver(
@@ -179,7 +180,10 @@ class ClientRunner(_Runner):
                 sleep=sleep,
                 waiting=waiting,
             )
-        return Driver(machine, to.send, executor=to.executor, clock=clock, sleep=sleep, waiting=waiting)
+        send = to.send
+        if second is not None:
+            send = lambda request: (second if request.second else to).send(request)  # noqa: E731
+        return Driver(machine, send, executor=to.executor, clock=clock, sleep=sleep, waiting=waiting)
 
     def run(self, program: Program[T], begun: Begun = None) -> T:
         """Run a program to its result; ``begun`` is what it has already yielded."""
@@ -213,26 +217,26 @@ class AsyncClientRunner(_Runner):
 
             self._direct = AsyncDirectSender(self.client, shardings, options)
         send = through_async_client(self.client, shardings) if self._direct is None else self._direct.send
-        self._send = joining_async(send)
+        self.send = joining_async(send)
 
     async def close(self) -> None:
         """Close the idle connections past the client, of this event loop; a later call makes new ones."""
         if self._direct is not None:
             self._direct.close()
 
-    def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
-        """Return a driver over the client."""
-        given = clock_of(self.client)
-        return AsyncDriver(
-            machine, self._send, clock=given or self.clock, sleep=given.sleep_async if given else self.sleep
-        )
+    def driver(self, machine: Machine[T], *, second: AsyncClientRunner | None = None) -> AsyncDriver[T]:
+        """Return a driver over the client; ``second``: of a second table's client."""
+        given, send = clock_of(self.client), self.send
+        if second is not None:
+            send = lambda request: (second if request.second else self).send(request)  # noqa: E731
+        return AsyncDriver(machine, send, clock=given or self.clock, sleep=given.sleep_async if given else self.sleep)
 
     async def run(self, program: Program[T], begun: Begun = None) -> T:
         """Run a program to its result; ``begun`` is what it has already yielded."""
         try:
             step = next(program) if begun is None else begun
             while isinstance(step, Send):
-                answer = await self._send(step)
+                answer = await self.send(step)
                 step = program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
         except StopIteration as stop:
             result: T = stop.value

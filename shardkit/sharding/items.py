@@ -82,6 +82,15 @@ def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
 def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
     wire, place = write_request(sharding, "UpdateItem", params, fan_out.draw)
+    check_update(sharding, wire, place)
+    shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
+    if known:
+        return (yield from _write(sharding, "UpdateItem", wire, shard))
+    return (yield from _located(sharding, "UpdateItem", wire, fan_out))
+
+
+def check_update(sharding: Sharding, wire: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+    """Refuse an update that reads the stored key, or that changes an item's shard."""
     refuse_stored_keys(sharding, wire, *_UPDATES)
     outside = read_by(sharding.strategy, place, sharding.table).difference(sharding.keys.names)
     # Most strategies read the key only: then the expression need not be parsed.
@@ -90,10 +99,6 @@ def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: 
             f"UpdateItem: changes {sorted(moved)}, from which the item's shard in table {sharding.table!r} is "
             "calculated; later reads would look in another shard; delete the item and put it again"
         )
-    shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
-    if known:
-        return (yield from _write(sharding, "UpdateItem", wire, shard))
-    return (yield from _located(sharding, "UpdateItem", wire, fan_out))
 
 
 def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOutOptions) -> Program[Response]:

@@ -53,7 +53,8 @@ class MapChangedError(StageError):
     def __init__(self, table: str) -> None:
         super().__init__(
             f"table {table!r}: the shard map was changed during this call, which cannot go on in the new stage; call "
-            "it again (query_items: with ExclusiveStartKey=items.last_evaluated_key; a load: with the same journal)"
+            "it again (query_items: with ExclusiveStartKey=items.last_evaluated_key; a load: with the same journal; a "
+            "pass: when no items move)"
         )
         self.table = table
 
@@ -197,9 +198,8 @@ class Leased(Generic[T]):
             self._machine.receive(send.request, answer, now)
 
     def _checked(self, send: Send, check: Callable[[], None]) -> Send:
-        checked = _Checked(
-            send.operation, send.params, send.paced, send.answer, send.once, send.part, check, send.joins, request=send
-        )
+        how = send.once, send.part, check, send.joins, send.second
+        checked = _Checked(send.operation, send.params, send.paced, send.answer, *how, request=send)
         self._in_flight.add(checked)
         return checked
 

@@ -9,6 +9,7 @@ from typing import Any
 from shardkit.core.in_flight import InFlight
 from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step
 from shardkit.dynamodb.expressions.rewrite import grouped, project
+from shardkit.dynamodb.expressions.tokens import rebuilt
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, UnsupportedExpressionError, brief, shard_error
@@ -40,7 +41,7 @@ class _Request:
         wire = wire_request(sharding, "Scan", params)
         wire = stored_filters(sharding, wire, "FilterExpression", "ScanFilter")
         if sharding.has_map:
-            wire = _without_map(sharding, wire)
+            wire = without_map(sharding, wire)
         self._sharding = sharding
         self._index = sharding.sharded.get(wire.get("IndexName"))
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
@@ -97,7 +98,7 @@ def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], p
     return cursor.key
 
 
-def _without_map(sharding: Sharding, wire: dict[str, Any]) -> dict[str, Any]:
+def without_map(sharding: Sharding, wire: Mapping[str, Any]) -> dict[str, Any]:
     """Let the service leave out the shard map, so that counts are right too."""
     if "ScanFilter" in wire:
         raise UnsupportedExpressionError(
@@ -106,15 +107,9 @@ def _without_map(sharding: Sharding, wire: dict[str, Any]) -> dict[str, Any]:
     ours = "#shardkit_map <> :shardkit_map"
     given = wire.get("FilterExpression")
     key = map_key(sharding.keys, sharding.types)[sharding.partition_key]
-    return {
-        **wire,
-        "FilterExpression": ours if given is None else f"{grouped(given)} AND {ours}",
-        "ExpressionAttributeNames": {
-            **wire.get("ExpressionAttributeNames", {}),
-            "#shardkit_map": sharding.partition_key,
-        },
-        "ExpressionAttributeValues": {**wire.get("ExpressionAttributeValues", {}), ":shardkit_map": key},
-    }
+    text = ours if given is None else f"{grouped(given)} AND {ours}"
+    names, values = {"#shardkit_map": sharding.partition_key}, {":shardkit_map": key}
+    return rebuilt(wire, {"FilterExpression": text}, names=names, values=values)
 
 
 class ScanRows:

@@ -25,7 +25,7 @@ from shardkit.dynamodb.expressions.tokens import (
     value_of,
 )
 from shardkit.dynamodb.expressions.update import actions
-from shardkit.dynamodb.values import WireValue
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import UnsupportedExpressionError, brief
 
 # These do not depend on the value, so they mean the same for a logical and a physical key.
@@ -260,6 +260,14 @@ def and_condition(params: Mapping[str, Any], expression: str, names: Mapping[str
         {"ConditionExpression": expression if own is None else f"{grouped(own)} AND {grouped(expression)}"},
         names={renames.get(key, key): name for key, name in names.items()},
     )
+
+
+def as_read(attributes: Mapping[str, WireValue | None], prefix: str) -> tuple[str, dict[str, str], WireItem]:
+    """Return the condition that attributes are as they were read (None: absent), its names, and its values."""
+    numbered = {f"{prefix}{number}": one for number, one in enumerate(attributes.items())}
+    terms = (f"#{key} = :{key}" if one else f"attribute_not_exists(#{key})" for key, (_, one) in numbered.items())
+    names = {f"#{key}": name for key, (name, _) in numbered.items()}
+    return " AND ".join(terms), names, {f":{key}": one for key, (_, one) in numbered.items() if one}
 
 
 def grouped(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import pytest
 
 import shardkit
+import shardkit.passes
 from shardkit.bulk.report import BulkReport
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import build_conditions
@@ -86,6 +87,10 @@ class FaceTable(ABC):
     def bulk_load(self, items: Iterable[Item], **options: Any) -> BulkReport:
         raise NotImplementedError
 
+    def passed(self, name: str, *given: Any, **options: Any) -> Any:
+        """Run a function of ``shardkit.passes`` on the table."""
+        raise NotImplementedError
+
     def with_options(self, **options: Any) -> FaceTable:
         raise NotImplementedError
 
@@ -138,6 +143,10 @@ def combined(strategies: Mapping[str, shardkit.Strategy], name: str, asked: Mapp
     return pytest.mark.parametrize(("strategy", name), pairs)
 
 
+def _table_of(given: Any) -> Any:
+    return getattr(given, "table", given)
+
+
 @dataclass
 class _SyncTable(FaceTable):
     table: shardkit.ShardedTable
@@ -160,6 +169,9 @@ class _SyncTable(FaceTable):
 
     def bulk_load(self, items: Iterable[Item], **options: Any) -> BulkReport:
         return shardkit.bulk_load(self.table, items, **options)
+
+    def passed(self, name: str, *given: Any, **options: Any) -> Any:
+        return getattr(shardkit.passes, name)(self.table, *map(_table_of, given), **options)
 
     def with_options(self, **options: Any) -> FaceTable:
         return _SyncTable(self.table.with_options(**options))
@@ -209,6 +221,11 @@ class _AsyncTable(FaceTable):
         from shardkit import aio
 
         return self._run(aio.bulk_load(self.table, items, **options))
+
+    def passed(self, name: str, *given: Any, **options: Any) -> Any:
+        from shardkit.aio import passes
+
+        return self._run(getattr(passes, name)(self.table, *map(_table_of, given), **options))
 
     def with_options(self, **options: Any) -> FaceTable:
         return _AsyncTable(self.table.with_options(**options), self.loop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,14 +16,19 @@ POSITIONS: dict[int, Any] = {0: {"OrderId": {"S": "A18"}, "Date": {"S": "2014-07
 
 
 def journal(path: Path) -> _Journal:
-    return _Journal(path, "move", {"table": "Orders", "keys": ["Date", "OrderId"]}, 3)
+    return _Journal(
+        path,
+        "move",
+        {"table": "Orders", "keys": ["Date", "OrderId"]},
+        {"workers": 3, "draw": random.random, "segments": 3},
+    )
 
 
 def test_any_byte_that_is_changed_missing_or_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
     path = tmp_path / "move.journal"
     kept = journal(path)
-    kept.positions = POSITIONS
+    kept.keep(cast("Any", SimpleNamespace(positions=POSITIONS, state={})))
     kept.close()
     whole = path.read_bytes()
     for at, byte in enumerate(whole):
@@ -40,5 +47,5 @@ def test_any_byte_that_is_changed_missing_or_added(tmp_path: Path, monkeypatch: 
     path.write_bytes(whole)
     again = journal(path)
     again.close()
-    assert (again.segments, again.positions) == (3, POSITIONS)
+    assert (again.given["segments"], again.given["positions"]) == (3, POSITIONS)
     assert path.read_bytes() == whole

@@ -1,0 +1,334 @@
+"""count, update, delete, copy and compare: passes over the items of tables."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+
+from shardkit.analysis.prices import Prices
+from shardkit.bulk.dead_letters import DeadLetters
+from shardkit.bulk.report import BulkResult
+from shardkit.bulk.sources.base import BadRecord, Place
+from shardkit.core.calls import shows_options
+from shardkit.core.checks import check_count, check_number, check_option_names
+from shardkit.core.machine import Program
+from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.schema import indexes_of
+from shardkit.dynamodb.values import WireItem
+from shardkit.errors import ConfigurationError
+from shardkit.passes.before import Before
+from shardkit.passes.changing import ChangeReport, Changing, Copying, Update
+from shardkit.passes.choosing import SEGMENTS, Wanted
+from shardkit.passes.comparing import CompareReport, Comparing
+from shardkit.passes.passes import Passes, run
+from shardkit.passes.table_pass import PassOptions
+from shardkit.runtime.processes import Connect, Processes
+from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
+from shardkit.runtime.transports import Transport
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.leases import Held
+from shardkit.sharding.programs import Programs
+
+Path = str | os.PathLike[str]
+AnyRunner = Runner | AsyncRunner
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """The options of passes; :func:`update`, :func:`copy` and :func:`compare` document them."""
+
+    where: Any
+    index: str | None
+    ExpressionAttributeNames: Mapping[str, str]
+    ExpressionAttributeValues: Mapping[str, Any]
+    if_unchanged: bool
+    overwrite: bool
+    sample: float
+    before: Path | None
+    dead_letters: Path | None
+    dry_run: bool
+    prices: Prices | None
+    write_units: float | str | None
+    read_units: float | None
+    workers: int
+    segments: int
+    processes: int | None
+    connect: Connect | None
+    transport: Transport | None
+    journal: Path | None
+    progress: Callable[[Any], object] | None
+
+
+_UNDO = ("if_unchanged", "before", "processes", "connect")
+_READ = (*_UNDO, "overwrite", "dry_run", "prices", "write_units")
+WITHOUT: Mapping[str, Sequence[str]] = {
+    "count": (*_READ, "sample", "dead_letters"),
+    "update": ("overwrite", "sample"),
+    "delete": ("overwrite", "sample"),
+    "copy": (*_UNDO, "sample"),
+    "compare": (*_READ, "where", "index", "ExpressionAttributeNames", "ExpressionAttributeValues"),
+}
+"""The options that a pass does not have."""
+OF_THREADS = ("workers", "processes", "connect")
+"""Those that no async pass has."""
+_OPERATIONS = {"count": "", "update": "UpdateItem", "delete": "DeleteItem", "copy": "PutItem"}
+
+
+@shows_options(Options, without=WITHOUT["count"])
+def count(table: Any, **options: Unpack[Options]) -> ChangeReport:
+    """Count the items of a table that meet a condition.
+
+    Example:
+        print(count(orders, where=Attr("Status").eq("open")).found)
+
+    Arguments and exceptions are those of :func:`update`, as far as ``help`` shows them here. An index may project any
+    attributes; only items that are in it are counted. The report has ``found``, ``read`` and ``read_units``.
+
+    Cost: a Scan, eventually consistent: 0.5 read units per 4 KB that are read, whatever is found.
+    IAM: ``dynamodb:Scan``, ``dynamodb:DescribeTable``, ``dynamodb:GetItem`` (it looks for a shard map).
+    """
+    return _run(ChangeReport, "count", options, table)
+
+
+@shows_options(Options, without=WITHOUT["update"])
+def update(table: Any, change: Update, **options: Unpack[Options]) -> ChangeReport:
+    """Update the items of a table that meet a condition.
+
+    Example:
+        more = {":more": 1}
+        update(orders, "SET Price = Price + :more", ExpressionAttributeValues=more, before="undo.jsonl")
+
+    Each update has the condition that the item is as it was read, so other writers win. An item that they have changed
+    is looked at again, and updated if it still meets ``where``. An update whose answer is lost is never made twice.
+
+    Args:
+        table: A ``ShardedTable`` (of a period of a ``TimeSeries``: of its table), or a boto3 ``Table``.
+        change: An UpdateExpression; or a function of an item, as ``scan_items`` returns it, that returns the new item
+            (None: it stays as it is), of which the attributes that differ are written.
+        **options: The options:
+
+            * ``where: ConditionBase | str | Callable[[item], bool]``: Which items: a condition of boto3 or its text,
+              which the service evaluates; or a function of an item. By default all.
+            * ``index: str``: Read this index, which must project all attributes, instead of the table.
+            * ``ExpressionAttributeNames``, ``ExpressionAttributeValues``: The placeholders of texts.
+            * ``if_unchanged: bool = True``: Change an item only if it is as it was read. If False (items of more than
+              140 attributes need it), only if it meets a condition ``where``: a lost answer may make an update twice.
+            * ``before: str | os.PathLike``: A new file of the items as they were, in the form of dead letters, each on
+              disk before its change is sent. ``shardkit load`` of it undoes the pass.
+            * ``dead_letters: str | os.PathLike``: A file of the keys that failed, with the reasons.
+            * ``dry_run: bool = False``: Write nothing, and report what it would take; with ``prices: Prices`` in
+              dollars too.
+            * ``write_units``, ``read_units``, ``progress``: As for :func:`shardkit.backfill_index`.
+            * ``segments: int``: Places of the table that are written in turn: by default 100, or ``workers`` if that is
+              more. Give twice the number of partitions of a larger table.
+            * ``workers``, ``processes``, ``connect``, ``transport``: As for :func:`shardkit.streaming_bulk`; a worker
+              sends one item.
+            * ``journal: str | os.PathLike``: A file that makes it resumable, deleted at the end. An update needs
+              ``before`` too, so that nothing is changed twice.
+
+    Returns:
+        A report of this run: ``found``, ``changed``, ``unchanged``, ``overtaken`` (by other writers), ``failed`` with
+        ``failures``; of a dry run ``units``, ``expected_seconds``, ``dollars``, a ``sample``.
+
+    Raises:
+        ConfigurationError: An argument is invalid, the journal is of another pass, or the items move.
+        ShardkitError: The first 100 items all failed, or the service refused all requests for a minute.
+        ClientError: The service refused a request, such as one with an invalid condition.
+
+    Cost: a Scan, eventually consistent: 0.5 read units per 4 KB; one UpdateItem per item. Memory: about 10,000 items.
+    IAM: that of :func:`count`, and ``dynamodb:UpdateItem``.
+    """
+    return _run(ChangeReport, "update", options, table, change=change)
+
+
+@shows_options(Options, without=WITHOUT["delete"])
+def delete(table: Any, **options: Unpack[Options]) -> ChangeReport:
+    """Delete the items of a table that meet a condition; without ``where``, all.
+
+    Example:
+        delete(orders, where=Attr("Date").lt("2014"), before="deleted.jsonl")
+
+    Arguments, report, exceptions and cost are those of :func:`update`. An attribute that another writer has added to an
+    item since it was read goes unnoticed, and is deleted with it. IAM: that of :func:`count`, ``dynamodb:DeleteItem``.
+    """
+    return _run(ChangeReport, "delete", options, table)
+
+
+@shows_options(Options, without=WITHOUT["copy"])
+def copy(source: Any, target: Any, **options: Unpack[Options]) -> ChangeReport:
+    """Copy the items of a table into another one, of any account, Region and strategy.
+
+    Example:
+        copy(boto3.resource("dynamodb", region_name="eu-west-1").Table("Orders"), sharded, write_units="50%")
+
+    Items that are written to the source meanwhile may be copied or not: :func:`compare` says which.
+
+    Args:
+        source: A ``ShardedTable``, or a boto3 ``Table``; its client reads.
+        target: Likewise; its client writes. It has key attributes of the same names.
+        **options: Those of :func:`update`, as far as ``help`` shows them here; ``dead_letters`` are whole items, and
+            ``overwrite: bool = False`` says whether to replace items that the target has.
+
+    Returns:
+        The report: ``changed`` items were copied, ``unchanged`` ones were in the target.
+
+    Cost: a Scan of the source; one PutItem per item, which costs as much if the target has the item already.
+    IAM: that of :func:`count`; on the target ``dynamodb:PutItem`` in place of ``dynamodb:Scan``.
+    """
+    return _run(ChangeReport, "copy", options, source, target)
+
+
+@shows_options(Options, without=WITHOUT["compare"])
+def compare(source: Any, target: Any, **options: Unpack[Options]) -> CompareReport:
+    """Compare the items of two tables, of any account, Region and strategy: after a copy, an import, or a move.
+
+    Example:
+        assert compare(old, new, sample=0.05).equal
+
+    Each table is read, and its items are looked up in the other. An item that is written meanwhile may count as
+    different. A table with random suffixes must have ``locate=True``.
+
+    Args:
+        source: A ``ShardedTable``, or a boto3 ``Table``.
+        target: Likewise, with key attributes of the same names.
+        **options: Those of :func:`update`, as far as ``help`` shows them here; ``dead_letters`` has all differences
+            (the source's items, loaded into the target, repair it), and ``sample: float = 1`` is the share of the
+            partition keys to compare, drawn at random.
+
+    Returns:
+        A report: ``equal``; ``missing``, ``different``, ``additional``, ``failures``; of a sample, ``estimates``.
+
+    Cost: a Scan of both, and a BatchGetItem per 100 items, strongly consistent: 1 read unit per 4 KB, and per item.
+    IAM: on both that of :func:`count`, and ``dynamodb:BatchGetItem``.
+    """
+    return _run(CompareReport, "compare", options, source, target)
+
+
+def _run(_: type[T], what: str, options: Options, *tables: Any, change: Any = None) -> T:
+    runners = [runner_of(table, options.get("workers"), options.get("transport")) for table in tables]
+    sides = [one.run(side_of(one.programs, what, options, place)) for place, one in enumerate(runners)]
+    through = None
+    if (count := options.get("processes")) is not None:
+        if sides[0].held is not None:
+            raise ConfigurationError("processes: is not supported for a table with a ShardMap; leave it out")
+        check_count("processes", count, "processes", most=256, why="each is a Python of its own")
+        given: Any = {name: options.get(name) for name in ("connect", "transport")}
+        through = Processes(runners[0], count=count, workers=max(runners[0].concurrency, count), **given)
+    with ExitStack() as files:
+        passes = passes_of(what, runners, sides, change, options, files)
+        report: T = run(runners[0], passes, *runners[1:], through=through)
+        return report
+
+
+class Side(NamedTuple):
+    """A table of a pass: its items stay where they are, by its leases. DescribeTable's answer, if it is needed."""
+
+    sharding: Sharding
+    held: Held | None = None
+    description: Mapping[str, Any] = {}
+
+
+def side_of(programs: Programs, what: str, options: Options, place: int) -> Program[Side]:
+    """Look at the first table of a pass, or at the second one, of which no index is read."""
+    index, dry = None if place else options.get("index"), options.get("dry_run", False)
+    _, held = yield from programs.in_stage()
+    sharding = yield from (programs if held is None else programs.under(held)).known(index)
+    sharding.refuse_if_moving(f"passes.{what}()", "wait until the move has ended")
+    sharding.schema(index)
+    whole = index is not None and what != "count"
+    description = (yield from programs.description()) if whole or dry else {}
+    if whole and any(one.name == index and one.projected is not None for one in indexes_of(description, sharding.keys)):
+        raise ConfigurationError(
+            f"index: {index!r} does not have all attributes of its items, which {what}() needs; read the table, or an "
+            "index that projects ALL"
+        )
+    return Side(sharding, held, description)
+
+
+def passes_of(
+    what: str, runners: Sequence[AnyRunner], sides: Sequence[Side], change: Any, options: Options, files: ExitStack
+) -> Passes[Any]:
+    """Return a pass over the items of a table, or of two; ``files`` closes those that it opens."""
+    runner, other, sharding = runners[0], runners[-1].programs, sides[0].sharding
+    without = {*WITHOUT[what], *(() if isinstance(runner, Runner) else OF_THREADS)}
+    check_option_names(options, [one for one in Options.__annotations__ if one not in without], f"a {what}")
+    if what == "copy" and (runner.client, runner.programs.table) == (runners[1].client, other.table):
+        raise ConfigurationError(
+            f"target: must be another table than the source, got {other.table!r}; to give a table another strategy, "
+            "use shardkit reshard"
+        )
+    if len(keys := {one.sharding.key_names for one in sides}) > 1:
+        named = " and ".join(map(str, keys))
+        raise ConfigurationError(f"source, target: must have the same key attributes, got {named}")
+    if sum(one.programs.leased for one in runners) > (what != "compare"):
+        raise ConfigurationError(
+            "source, target: a ShardMap is supported for one table of a copy, and for none of a comparison; give the "
+            "table with the strategy that ShardMapAdmin(table).read().strategy returns"
+        )
+    wanted = Wanted.of(sharding, _OPERATIONS.get(what, ""), options, change)
+    dry, path = options.get("dry_run", False), options.get("before")
+    if options.get("journal") is not None and path is None and what == "update" and not dry:
+        raise ConfigurationError(
+            "journal: an update needs before= too, which says what was changed before the pass was killed; give both"
+        )
+    share = check_number("sample", options.get("sample", 1), "a share of the keys, at most 1", above=True)
+    segments = options.get("segments", max(runner.concurrency, 0 if dry or what == "count" else SEGMENTS))
+    check_count("segments", segments, "segments", most=1_000_000)
+
+    def make(given: PassOptions) -> Any:
+        machine: Any
+        if what == "compare":
+            if share < 1 and not given.get("positions"):
+                count = min(segments, max(2, round(share * segments)))
+                drawn = {side + one for side in (0, segments) for one in random.sample(range(segments), count)}
+                given["positions"] = {one: None for one in range(2 * segments) if one not in drawn}
+            machine = Comparing([one.sharding for one in sides], [one.programs for one in runners], **given)
+        else:
+            kind = Copying if what == "copy" else Changing
+            machine = kind(sharding, wanted, sides[-1].description if dry else None, other.table, **given)
+            machine.target = other
+            for name in {"if_unchanged", "overwrite", "prices"}.intersection(options):
+                setattr(machine, name, options[name])  # type: ignore[literal-required]
+        if path is not None and not dry:
+            state = given["state"]
+            since = None if options.get("journal") is None else state.get("before", 0)
+            machine.before = files.enter_context(closing(Before(path, state["pass"], sharding.key_names, since)))
+        if (letters := options.get("dead_letters")) is not None and not dry:
+            kept = files.enter_context(closing(DeadLetters(letters, load=uuid.uuid4().hex, where=lambda _: "")))
+
+            def failed(item: WireItem, error: Exception) -> None:
+                # Of one table, keys as text, because to load the items would not repeat a change.
+                shown = from_wire_item(item) if len(runners) > 1 else BadRecord(_text(machine.key(item)), error)
+                kept.add([(Place(0, 0), BulkResult(shown, "", None, ok=False, error=error))])
+
+            machine.failed = failed
+        return machine
+
+    return Passes(
+        runner,
+        what,
+        make,
+        options,
+        known=Options,
+        kinds=(False,),
+        header={
+            "tables": [one.programs.table for one in runners],
+            "strategies": [one.sharding.strategy.to_dict() for one in sides],
+            "keys": list(sharding.key_names),
+            "sample": share,
+            "dry_run": dry,
+            "before": path and os.path.realpath(path),
+            "wanted": " ".join(_text(one if callable(one) else {"": one}) for one in wanted),
+        },
+        held=sides[0].held,
+        begin={"segments": segments * (1 + (what == "compare")), "state": {"pass": uuid.uuid4().hex}},
+    )
+
+
+def _text(one: Any) -> str:
+    return getattr(one, "__qualname__", type(one).__qualname__) if callable(one) else encode(one).decode()

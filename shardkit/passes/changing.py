@@ -1,0 +1,320 @@
+"""The machines that count, update, delete and copy the items of a table that meet a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Unpack
+
+from shardkit.analysis.prices import Prices
+from shardkit.bulk.pacing import WriteRate
+from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.hashing import key_draw
+from shardkit.core.machine import Program, Response, Send
+from shardkit.dynamodb.estimator import CapacityEstimator, TableUnits
+from shardkit.dynamodb.expressions.rewrite import and_condition, as_read, grouped, updated_attributes
+from shardkit.dynamodb.expressions.tokens import rebuilt, taken_placeholders
+from shardkit.dynamodb.expressions.update import Setting, add_actions
+from shardkit.dynamodb.service_errors import code_of
+from shardkit.dynamodb.values import WireItem, comparable, comparable_item
+from shardkit.errors import ConfigurationError, ShardkitError, UnknownOutcomeError
+from shardkit.passes.before import Before
+from shardkit.passes.choosing import PAGE, Choosing, Wanted, unused
+from shardkit.passes.table_pass import PassOptions, PassReport, Tasks
+from shardkit.sharding.form import WIRE_VALUES
+from shardkit.sharding.items import check_update
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOutOptions
+from shardkit.sharding.programs import Programs
+from shardkit.sharding.scan import without_map
+from shardkit.sharding.spread import plain
+from shardkit.strategies import RandomSuffix
+
+_MOST_COMPARED = 140  # attributes: a condition has at most 300 operators and functions (API reference)
+_MOST_PAGE = 10_000
+_SAMPLED = 10
+_GIVEN_UP = 100  # failures without one success, after which no other item will do better
+
+Update = str | Callable[[Any], Any]
+"""An UpdateExpression, or a function that returns the new item; None: it stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeReport(PassReport):
+    """What a count, an update, a deletion or a copy did; of a dry run, what it would do.
+
+    Attributes:
+        table: The table's name; of a copy, the target's.
+        read: The items that were read.
+        found: Those that meet ``where``.
+        changed: Those that were updated, deleted or copied.
+        unchanged: Those that the function left as they are, or that the target of a copy has already.
+        overtaken: Those that another writer changed meanwhile, so that they do not meet ``where`` any more, or changed
+            again and again. They are as that writer left them.
+        resumed: Those that this pass had changed before it was resumed, or another writer since then.
+        failed: Those that could not be changed; ``failures``: the keys of the first ten, each with the reason.
+        complete: Whether all of the table was read.
+        read_units: As of every pass; likewise ``write_units``, ``requests``, ``throttles``, ``seconds``.
+        dry_run: Whether nothing was written. The others below are of a dry run only.
+        units: Write units that the changes would consume, of the table and of each index; of an UpdateExpression, as if
+            the items kept their sizes; of a copy, as if the target had none.
+        expected_seconds: How long it would take at the given rates; None if unknown.
+        dollars: What its units would cost on demand, by the prices that were given.
+        sample: Ten of the items that would change, each as it is and (of a function) as it would be.
+    """
+
+    table: str
+    found: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    overtaken: int = 0
+    resumed: int = 0
+    dry_run: bool = False
+    units: TableUnits = field(default_factory=TableUnits)
+    expected_seconds: float | None = None
+    dollars: float | None = None
+    sample: tuple[tuple[Any, Any], ...] = ()
+
+
+class _Change(NamedTuple):
+    """The change of an item; ``after``: what it makes of it, in wire values (None: unknown)."""
+
+    send: Send
+    stored: WireItem
+    logical: WireItem
+    shard: int | None
+    after: WireItem | None
+
+
+class Changing(Choosing[ChangeReport]):
+    """Counts, updates or deletes the items that meet a condition.
+
+    Each change has the condition that the item is as it was read. So it undoes no other write, and a request that is
+    sent twice is carried out once. An item that has been changed meanwhile is looked at again: only if it still meets
+    ``where`` is it changed.
+
+    Attributes:
+        before: Keeps the items as they were.
+        if_unchanged: Whether changes have this condition.
+        prices: For the report of a dry run, which ``description`` (DescribeTable's) makes it.
+    """
+
+    before: Before | None = None
+    if_unchanged = True
+    prices: Prices | None = None
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        wanted: Wanted,
+        description: Mapping[str, Any] | None = None,
+        table: str | None = None,
+        **options: Unpack[PassOptions],
+    ) -> None:
+        self.dry_run = description is not None
+        self.writes = not self.dry_run and wanted.operation != ""
+        scan: dict[str, Any] = {"Limit": PAGE} if self.writes else {}
+        self._counts = not wanted.operation and wanted.test is None
+        if self._counts:
+            hides = sharding.types.get(sharding.partition_key) != "N"
+            scan = {**(without_map(sharding, wanted.scan) if hides else {}), "Select": "COUNT"}
+        report = ChangeReport(table=table or sharding.table, dry_run=self.dry_run)
+        super().__init__(sharding, wanted, report, scan, table, **options)
+        self._wire = replace(sharding, form=WIRE_VALUES)
+        self._prefix = unused("c", taken_placeholders({**wanted.scan, **wanted.change}))
+        self._given, self._read_rate = options.get("state", {}), options.get("read_units")
+        self._starts: dict[int, int] = {}
+        keys = sharding.schema(wanted.scan.get("IndexName")).names
+        self._index_keys = {*keys, *(() if self._index is None else [self._index.stored_name])} - {*sharding.key_names}
+        if description is not None:
+            self._estimator = CapacityEstimator(description)
+            self._rate = WriteRate.of(options.get("write_units"), description)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """What a resumed pass needs of ``before``: the letters from here on may be of pages that are not done."""
+        if self.before is None:
+            return self._given
+        since = self._given.get("before", 0)
+        left = (one for one in range(self._segments) if self.positions.get(one, {}) is not None)
+        return {**self._given, "before": min((self._starts.get(one, since) for one in left), default=since)}
+
+    def problem(self) -> Exception | None:
+        report = self.report
+        if not self.writes or report.failed < _GIVEN_UP or report.changed or report.unchanged:
+            return None
+        (_, reason), *_ = report.failures
+        return ShardkitError(f"none of the first {report.failed:,} items could be changed: {reason}")
+
+    def take_page(self, segment: int, answer: Response) -> Tasks:
+        before = self.before
+        if self._counts:
+            self.count(read=answer["ScannedCount"], found=answer["Count"])
+            return ()
+        if before is not None and not before.awaits:
+            self._starts[segment] = before.count
+        changes = self.chosen(answer, self._first)
+        if not self.writes:
+            return ()
+        if before is not None:
+            before.keep([(change.logical, change.shard) for change in changes])
+        # Larger pages where few items are found; not by what a resumed pass has left of these.
+        self._scan["Limit"] = min(max(PAGE, PAGE * self.report.read // max(1, self.report.found)), _MOST_PAGE)
+        return [(change.stored, self._program(change)) for change in changes]
+
+    def _first(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change | None:
+        self.count(found=1)
+        if not self.wanted.operation:
+            return None
+        if self.before is not None and self.before.is_done(logical):
+            self.count(resumed=1)
+            return None
+        change = self._change(stored, logical, shard)
+        if change is None:
+            self.count(unchanged=1)
+        elif not self.writes:
+            self._estimate(change)
+        return change
+
+    def _change(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change | None:
+        """Return the change that an item needs; None: it needs none."""
+        wanted = self.wanted
+        params, after = dict(wanted.change), None
+        if wanted.function is not None:
+            new = wanted.function(self.shown(logical))
+            after = logical if new is None else self.sharding.form.item(new)
+            then, now = ({name: comparable(one) for name, one in item.items()} for item in (logical, after))
+            if then == now:
+                return None
+            sets = {name: Setting(after[name]) for name in after if then.get(name) != now[name]}
+            params = add_actions(params, sets, then.keys() - now.keys())
+        params |= {"TableName": self.sharding.table, "Key": self.key(logical)}
+        if wanted.operation == "UpdateItem":
+            place = WIRE_VALUES.python(logical)
+            check_update(self._wire, params, place)
+            if self._wire.sharded:
+                params = self._wire.sharded.rewritten("UpdateItem", params, place, self.draw)
+        if self._index_keys and (moved := updated_attributes(params) & self._index_keys):
+            raise ConfigurationError(
+                f"index: {sorted(moved)} would change, by which the index is ordered, so the item would be met again; "
+                "read the table"
+            )
+        params = self._conditioned({**params, "Key": self.key(stored)}, stored)
+        return _Change(Send(wanted.operation, params, paced=True, once=True), stored, logical, shard, after)
+
+    def _conditioned(self, params: Mapping[str, Any], stored: WireItem) -> dict[str, Any]:
+        """Add the condition of a change: the item is as it was read, or it is there at all."""
+        compared = {*stored, *updated_attributes(params)}.difference(self._wire.key_names)
+        if self.if_unchanged and len(compared) > _MOST_COMPARED:
+            raise ConfigurationError(
+                f"the item has {len(compared)} attributes, and a condition compares at most {_MOST_COMPARED}; give "
+                "if_unchanged=False, while nobody else writes such items"
+            )
+        seen = {name: stored.get(name) for name in sorted(compared) if self.if_unchanged}
+        unchanged, names, values = as_read(seen, self._prefix)
+        # The service has evaluated the filter on the item as it was read, but not on what is there now.
+        wanted = self.wanted.scan.get("FilterExpression")
+        terms = [f"attribute_exists(#{self._prefix})", unchanged, wanted and grouped(wanted)]
+        names[f"#{self._prefix}"] = self._wire.partition_key
+        conditioned = and_condition(rebuilt(params, {}, values=values), " AND ".join(filter(None, terms)), names)
+        return {**conditioned, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+
+    def _program(self, change: _Change) -> Program[None]:
+        deletes, logical, shard = self.wanted.operation == "DeleteItem", change.logical, change.shard
+        for _ in range(ATTEMPTS):
+            try:
+                yield change.send
+            except Exception as error:
+                if code_of(error) != "ConditionalCheckFailedException":
+                    raise
+                there = getattr(error, "response", {}).get("Item")
+            else:
+                self.count(changed=1)
+                return
+            lost = self.lost
+            if there is None:
+                self.count(**{"changed" if lost and deletes else "overtaken": 1})
+                return
+            logical, shard = self.logical(there)
+            if lost and not deletes:
+                if change.after is None or comparable_item(logical) != comparable_item(change.after):
+                    raise UnknownOutcomeError(
+                        "the answer to its update was lost, and it is not as it was read: this update changed it, or "
+                        "another writer; it was not sent again, because it might be made twice; look at the item"
+                    )
+                self.count(changed=1)
+                return
+            # If it is as it was read, it does not meet a condition any more.
+            same = not self.if_unchanged or comparable_item(there) == comparable_item(change.stored)
+            again = None if same or not self.meets(logical) else self._change(there, logical, shard)
+            if again is None:
+                break
+            change = again
+            self._keep(logical, shard)
+        # It stays as it is, and loading the file must not take that back.
+        self._keep(logical, shard)
+        self.count(overtaken=1)
+
+    def _keep(self, logical: WireItem, shard: int | None) -> None:
+        if self.before is not None:
+            self.before.keep([(logical, shard)])
+
+    def _estimate(self, change: _Change) -> None:
+        stored, after = change.stored, change.after
+        if self.wanted.operation == "DeleteItem":
+            units = self._estimator.delete_item(stored)
+        elif self.wanted.operation == "PutItem":
+            units = self._estimator.put_item(change.logical)
+        else:
+            units = self._estimator.update_item(stored, stored if after is None else {**after, **self.key(stored)})
+        self.count(units=units)
+        if len(self.report.sample) < _SAMPLED:
+            pair = self.shown(change.logical), None if after is None else self.shown(after)
+            self.report = replace(self.report, sample=(*self.report.sample, pair))
+
+    def concluded(self) -> ChangeReport:
+        report, prices = super().concluded(), self.prices
+        if not self.dry_run:
+            return report
+        units, read = report.units, report.read_units
+        of_table = units.table + sum(units.local_indexes.values())
+        known = self._rate.seconds(of_table, units.global_indexes), self._read_rate and read / self._read_rate
+        lasts = max((seconds for seconds in known if seconds is not None), default=None)
+        paid = None if prices is None else read * prices.million_reads + units.total * prices.million_writes
+        return replace(report, dollars=paid and paid / 1e6, expected_seconds=lasts)
+
+
+class Copying(Changing):
+    """Copies the items that meet a condition. The target is the second client.
+
+    A random suffix is drawn by the logical key, so an item that is copied twice is not on two shards.
+    """
+
+    target: Programs
+    overwrite = False
+
+    def is_second(self, operation: str, segment: int) -> bool:
+        return operation != "Scan"
+
+    def _change(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change:
+        params: dict[str, Any] = {"Item": self.target.form.shown(logical)}
+        if not self.overwrite:
+            params["ConditionExpression"] = "attribute_not_exists(#copied)"
+            params["ExpressionAttributeNames"] = {"#copied": self.sharding.partition_key}
+        return _Change(Send("PutItem", params), stored, logical, shard, None)
+
+    def _program(self, change: _Change) -> Program[None]:
+        target, logical, shard = self.target, change.logical, None
+        draw = key_draw("copy", tuple(plain(value) for value in self.key(logical).values()))
+        if isinstance(target.strategy, RandomSuffix) and not target.strategy.locate:
+            shards = target.strategy.shards_for(plain(logical[self.sharding.partition_key]))
+            shard = shards[int(draw * len(shards))]
+        how = FanOutOptions(1, lambda: draw)
+        try:
+            yield from target.item("PutItem", change.send.params, shard=shard, return_shards=False, fan_out=how)
+        except Exception as error:
+            if code_of(error) != "ConditionalCheckFailedException":
+                raise
+            self.count(unchanged=1)
+        else:
+            self.count(changed=1)
