@@ -35,6 +35,10 @@ def install_hint(missing: str, command: str | None) -> str:
 # Where each command is, and the first sentence of its help. Importing them all takes ten times as long as --help.
 COMMANDS = {
     "backfill": ("backfill.backfill", "Give a table's items the attribute of a sharded index, then verify."),
+    "compare": ("changes.compare", "Compare the items of two tables, after a copy, an import or a move."),
+    "copy": ("changes.copy", "Copy the items of a table into another one: account, Region and strategy may differ."),
+    "count": ("changes.count", "Count the items of a table that meet a condition."),
+    "delete": ("changes.delete", "Delete the items of a table that meet a condition; other writers win."),
     "demo": (
         "demo.demo",
         "Load real flights into a plain and a sharded table, side by side, and see which partitions throttle.",
@@ -70,6 +74,7 @@ COMMANDS = {
         "timeseries.timeseries",
         "Maintain the tables of a time series: create, dial down, archive and delete them.",
     ),
+    "update": ("changes.update", "Update the items of a table that meet a condition; other writers win."),
 }
 
 

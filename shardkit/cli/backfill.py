@@ -12,7 +12,7 @@ import click
 from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
-from shardkit.cli.command import ERRORS, FAILED, STOPPED, WRONG_USE, Call, Command, Outcome, explained
+from shardkit.cli.command import FAILED, STOPPED, Call, Command, Outcome
 from shardkit.cli.live_table import (
     MOST_UNITS,
     Sampled,
@@ -31,7 +31,7 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.migrate.backfill import backfill_index
+from shardkit.migrate.backfill import BackfillOptions, backfill_index
 from shardkit.migrate.backfill_machine import BackfillReport
 from shardkit.migrate.repair import index_of, repair
 from shardkit.runtime.transports import default_transport
@@ -94,38 +94,22 @@ def backfill(
     Exit codes: 0 all items have it, 1 some are left, 2 wrong use, 3 stopped before its end (run it again).
     """
     shown = call.enter(PassProgress(call.shown, _line))
-    done: BackfillReport | None = None
-    try:
-        strategy = index_strategy(**index_options)
-        own = Unsharded() if table_strategy is None else parsed_strategy(table_strategy, "--table-strategy")
-        rate = rate_of(write_units)
-        target = ShardedTable(
-            call.dynamodb(max(CONNECTIONS, workers)).Table(table),
-            own,
-            indexes={index: strategy},
-            max_concurrency=workers,
-            transport=default_transport(call.aws.profile),
-        )
-        call.say(f"{table}, index {index}: {strategy!r}")
-        if dry_run:
-            return live_outcome(estimate(call, target, index, rate, read_units, most_units=max_units))
-        done = backfill_index(
-            target,
-            index,
-            write_units=rate,
-            read_units=read_units,
-            verify_only=verify_only,
-            journal=journal,
-            progress=shown.update,
-        )
-    except ERRORS as error:
-        if not shown.begun:
-            raise
-        if isinstance(error, ConfigurationError):  # it shows only in what was read, and would come again
-            raise call.ended(explained(error, table), WRONG_USE) from None
-        call.say(explained(error, table))
-    except KeyboardInterrupt:
-        pass
+    strategy = index_strategy(**index_options)
+    own = Unsharded() if table_strategy is None else parsed_strategy(table_strategy, "--table-strategy")
+    rate = rate_of(write_units)
+    target = ShardedTable(
+        call.dynamodb(max(CONNECTIONS, workers)).Table(table),
+        own,
+        indexes={index: strategy},
+        max_concurrency=workers,
+        transport=default_transport(call.aws.profile),
+    )
+    call.say(f"{table}, index {index}: {strategy!r}")
+    if dry_run:
+        return live_outcome(estimate(call, target, index, rate, read_units, most_units=max_units))
+    how: BackfillOptions = {"write_units": rate, "read_units": read_units, "verify_only": verify_only}
+    how |= {"journal": journal, "progress": shown.update}
+    done = shown.run(call, table, lambda: backfill_index(target, index, **how))
     report = done or shown.report or BackfillReport("")
     code, note = (0 if report.complete else FAILED), ""
     if done is None:

@@ -73,8 +73,8 @@ class Call:
         """Print a line on standard error."""
         say(self.stderr, text)
 
-    def dynamodb(self, connections: int = 10) -> Any:
-        resource = self.aws.dynamodb(connections)
+    def dynamodb(self, connections: int = 10, aws: Aws | None = None) -> Any:
+        resource = (aws or self.aws).dynamodb(connections)
         self._at_end(resource.meta.client.close)
         return resource
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
+from shardkit.cli.command import ERRORS, WRONG_USE, Call, explained
 from shardkit.cli.options import option, several
 from shardkit.cli.screen import CommandProgress, duration
+from shardkit.errors import ConfigurationError
 from shardkit.passes.passes import RATE
 from shardkit.passes.table_pass import PassReport
 
@@ -23,6 +26,20 @@ class PassProgress(CommandProgress[R]):
     def begun(self) -> bool:
         """Whether a page was read."""
         return self.report is not None and bool(self.report.read or self.report.verified)
+
+    def run(self, call: Call, table: str, passes: Callable[[], R]) -> R | None:
+        """Run passes over a table; return None if they stop before their end, and say why."""
+        try:
+            return passes()
+        except ERRORS as error:
+            if not self.begun:
+                raise
+            if isinstance(error, ConfigurationError):  # it shows only in what was read, and would come again
+                raise call.ended(explained(error, table), WRONG_USE) from None
+            call.say(explained(error, table))
+        except KeyboardInterrupt:
+            pass
+        return None
 
 
 def throttles(report: PassReport) -> str:
