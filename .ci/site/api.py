@@ -27,6 +27,8 @@ MODULES = (
     "shardkit.cache",
     "shardkit.migrate",
     "shardkit.aio.migrate",
+    "shardkit.passes",
+    "shardkit.aio.passes",
     "shardkit.shard_map",
     "shardkit.spark",
     "shardkit.staging",

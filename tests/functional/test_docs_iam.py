@@ -28,8 +28,10 @@ from shardkit import (
     TimeSeries,
     Unsharded,
     backfill_index,
+    bulk_load,
     import_items,
     open_source,
+    passes,
     stage_items,
 )
 from shardkit.capacity import CapacityMeter, HeatReport
@@ -315,6 +317,27 @@ def test_an_import(resource: DynamoDBServiceResource, boto3_session: boto3.Sessi
     actions = {action for statement in POLICIES["Importer"]["Statement"] for action in listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions - OF_THE_IMPORT
     assert actions >= OF_THE_IMPORT
+
+
+def test_passes(resource: DynamoDBServiceResource) -> None:
+    indexes = [GlobalIndex("by-total", ("Total", "N"))]
+    raw = make_table(resource, ("User", "S"), ("OrderId", "S"), global_indexes=indexes, name="Orders")
+    orders = ShardedTable(raw, CalculatedSuffix("OrderId", 3))
+    bulk_load(orders, [{"User": USER, "OrderId": f"A{number}", "Total": number} for number in range(4)])
+    fast: Any = {"read_units": None, "segments": 2}
+    with recording(orders.meta.client) as recorder:
+        passes.count(ShardedTable(raw, CalculatedSuffix("OrderId", 3)), index="by-total", **fast)
+        passes.update(orders, lambda item: {**item, "Paid": 1}, index="by-total", write_units="50%", **fast)
+        passes.delete(orders, where=lambda item: item["OrderId"] == "A0", dry_run=True, **fast)
+        passes.delete(orders, where=lambda item: item["OrderId"] == "A0", **fast)
+    asked = [access for operation, body in recorder.calls for access in accesses(operation, body)]
+    assert [access for access in asked if not allows(POLICIES["Changer"], access)] == []
+    [statement] = POLICIES["Changer"]["Statement"]
+    assert {f"dynamodb:{access.action}" for access in asked} == set(statement["Action"])
+    with recording(orders.meta.client) as recorder:
+        assert passes.compare(orders, ShardedTable(raw, CalculatedSuffix("OrderId", 3)), **fast).equal
+    asked = [access for operation, body in recorder.calls for access in accesses(operation, body)]
+    assert [access for access in asked if not allows(POLICIES["Reader"], access)] == []
 
 
 def test_a_backfill(resource: DynamoDBServiceResource) -> None:
