@@ -60,10 +60,13 @@ class Before(DeadLetters):
         """Whether items that have letters were not met again."""
         return bool(self._known)
 
-    def is_done(self, item: WireItem) -> bool:
-        """Return whether the pass that this one resumes has changed an item, or another writer has since then."""
+    def is_done(self, item: WireItem) -> bool | None:
+        """Return whether the pass that this one resumes has changed an item, or another writer has since then.
+
+        False: a request of the killed process may arrive yet. None: it has sent none.
+        """
         then = self._known.pop(self._key(item), None) if self._known else None
-        return then is not None and then != hash(comparable_item(item))
+        return None if then is None else then != hash(comparable_item(item))
 
     def keep(self, items: Sequence[tuple[WireItem, int | None]]) -> None:
         """Write items, each with its shard, to disk."""

@@ -77,13 +77,17 @@ class ChangeReport(PassReport):
 
 
 class _Change(NamedTuple):
-    """The change of an item; ``after``: what it makes of it, in wire values (None: unknown)."""
+    """The change of an item; ``after``: what it makes of it, in wire values (None: unknown).
+
+    ``sent``: it may be under way already, from a process that was killed.
+    """
 
     send: Send
     stored: WireItem
     logical: WireItem
     shard: int | None
     after: WireItem | None
+    sent: bool = False
 
 
 class Changing(Choosing[ChangeReport]):
@@ -166,7 +170,8 @@ class Changing(Choosing[ChangeReport]):
         self.count(found=1)
         if not self.wanted.operation:
             return None
-        if self.before is not None and self.before.is_done(logical):
+        done = None if self.before is None else self.before.is_done(logical)
+        if done:
             self.count(resumed=1)
             return None
         change = self._change(stored, logical, shard)
@@ -174,7 +179,7 @@ class Changing(Choosing[ChangeReport]):
             self.count(unchanged=1)
         elif not self.writes:
             self._estimate(change)
-        return change
+        return change and change._replace(sent=done is False)
 
     def _change(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change | None:
         """Return the change that an item needs; None: it needs none."""
@@ -231,7 +236,7 @@ class Changing(Choosing[ChangeReport]):
             else:
                 self.count(changed=1)
                 return
-            lost = self.lost
+            lost = self.lost or change.sent
             if there is None:
                 self.count(**{"changed" if lost and deletes else "overtaken": 1})
                 return
@@ -239,8 +244,9 @@ class Changing(Choosing[ChangeReport]):
             if lost and not deletes:
                 if change.after is None or comparable_item(logical) != comparable_item(change.after):
                     raise UnknownOutcomeError(
-                        "the answer to its update was lost, and it is not as it was read: this update changed it, or "
-                        "another writer; it was not sent again, because it might be made twice; look at the item"
+                        "the answer to its update was lost (or its process killed), and it is not as it was read: this "
+                        "update changed it, or another writer; it was not sent again, because it might be made twice; "
+                        "look at the item"
                     )
                 self.count(changed=1)
                 return

@@ -196,6 +196,25 @@ def test_whatever_fails_each_item_is_changed_once_and_no_other_write_is_lost(
         assert n_of(table) == dict.fromkeys(there, 1)
 
 
+def test_an_update_of_a_killed_process_that_arrives_late_is_not_made_twice(tmp_path: Path) -> None:
+    late: list[Any] = []
+
+    def arrive(send: Send) -> None:
+        if send.operation == "UpdateItem" and late:
+            table._write(late.pop())  # noqa: SLF001 - past the machine
+
+    for change, changed in ((ADD, 0), (lambda item: {**item, "n": item["n"] + 1}, 1)):
+        killed, table, path = Table([an_item(1)]), Table([an_item(1)], arrive), tmp_path / str(changed)
+        before = Before(path, "P", ("pk", "sk"), None)
+        killed.run(a_pass(change, before=before))
+        before.close()
+        late += [Send("UpdateItem", killed.sent("UpdateItem")[0], once=True)]
+        before = Before(path, "P", ("pk", "sk"), 0)
+        report = table.run(a_pass(change, before=before, state={"pass": "P"}))
+        before.close()
+        assert (n_of(table), report.changed, report.failed) == ({"s001": 1}, changed, 1 - changed)
+
+
 def test_an_update_whose_answer_is_lost_is_not_taken_for_another_writers() -> None:
     def once(send: Send) -> str | None:
         return "lost after" if send.operation != "Scan" and not table.done else None
