@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from shardkit.core.backoff import ATTEMPTS
-from shardkit.core.machine import Program
+from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
@@ -62,7 +61,8 @@ class Backfill(TablePass[BackfillReport]):
         self._keyed = False
         self._resumed = bool(self.positions)
 
-    def take(self, items: Sequence[WireItem]) -> Tasks:
+    def take(self, segment: int, answer: Response) -> Tasks:
+        items = answer["Items"]
         keyed = sum(all(name in item for name in self._index.logical_keys.partition) for item in items)
         self._keyed = self._keyed or keyed > 0
         self.count(**({"verified": len(items), "in_index": keyed} if self.verify else {"read": len(items)}))

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, NamedTuple, Unpack
 
 from shardkit.bulk.pacing import WriteRate
-from shardkit.core.machine import Program
+from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.limits import check_keys
 from shardkit.dynamodb.schema import indexes_of
@@ -179,8 +179,8 @@ class Planning(TablePass[MovePlan]):
         self._rate = WriteRate.of(options.get("write_units"), description)
         self._read_rate = options.get("read_units")
 
-    def take(self, items: Sequence[WireItem]) -> Tasks:
-        unclear = [self._take(stored) for stored in items if not is_map_key(stored, self._moving.keys)]
+    def take(self, segment: int, answer: Response) -> Tasks:
+        unclear = [self._take(stored) for stored in answer["Items"] if not is_map_key(stored, self._moving.keys)]
         self.report = replace(
             self.report,
             index_units=dict(self._index_units),

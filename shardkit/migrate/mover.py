@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Unpack
 
-from shardkit.core.machine import Program
+from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardkitError
 from shardkit.migrate.freeze import drop_stub, finish, freeze, unmark
@@ -131,8 +131,8 @@ class Mover(TablePass[MoveReport]):
         self._streamed = streamed
         self._fan_out = FanOutOptions(1, self.draw)
 
-    def take(self, items: Sequence[WireItem]) -> Tasks:
-        own = [stored for stored in items if not is_map_key(stored, self._moving.keys)]
+    def take(self, segment: int, answer: Response) -> Tasks:
+        own = [stored for stored in answer["Items"] if not is_map_key(stored, self._moving.keys)]
         self.count(**{"verified" if self.verify else "read": len(own)})
         for stored in own:
             try:

@@ -16,7 +16,7 @@ from shardkit.dynamodb.expressions.rewrite import and_condition, as_read, groupe
 from shardkit.dynamodb.expressions.tokens import rebuilt, taken_placeholders
 from shardkit.dynamodb.expressions.update import Setting, add_actions
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.dynamodb.values import WireItem, comparable, comparable_item
+from shardkit.dynamodb.values import WireItem, comparable_item, differing
 from shardkit.errors import ConfigurationError, ShardkitError, UnknownOutcomeError
 from shardkit.passes.before import Before
 from shardkit.passes.choosing import PAGE, Choosing, Wanted, unused
@@ -150,7 +150,7 @@ class Changing(Choosing[ChangeReport]):
         (_, reason), *_ = report.failures
         return ShardkitError(f"none of the first {report.failed:,} items could be changed: {reason}")
 
-    def take_page(self, segment: int, answer: Response) -> Tasks:
+    def take(self, segment: int, answer: Response) -> Tasks:
         before = self.before
         if self._counts:
             self.count(read=answer["ScannedCount"], found=answer["Count"])
@@ -164,7 +164,7 @@ class Changing(Choosing[ChangeReport]):
             before.keep([(change.logical, change.shard) for change in changes])
         # Larger pages where few items are found; not by what a resumed pass has left of these.
         self._scan["Limit"] = min(max(PAGE, PAGE * self.report.read // max(1, self.report.found)), _MOST_PAGE)
-        return [(change.stored, self._program(change)) for change in changes]
+        return [(change.logical, self._program(change)) for change in changes]
 
     def _first(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change | None:
         self.count(found=1)
@@ -188,11 +188,10 @@ class Changing(Choosing[ChangeReport]):
         if wanted.function is not None:
             new = wanted.function(self.shown(logical))
             after = logical if new is None else self.sharding.form.item(new)
-            then, now = ({name: comparable(one) for name, one in item.items()} for item in (logical, after))
-            if then == now:
+            if not (differ := differing(logical, after)):
                 return None
-            sets = {name: Setting(after[name]) for name in after if then.get(name) != now[name]}
-            params = add_actions(params, sets, then.keys() - now.keys())
+            sets = {name: Setting(after[name]) for name in after if name in differ}
+            params = add_actions(params, sets, differ - after.keys())
         params |= {"TableName": self.sharding.table, "Key": self.key(logical)}
         if wanted.operation == "UpdateItem":
             place = WIRE_VALUES.python(logical)

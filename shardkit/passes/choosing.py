@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
@@ -99,11 +98,12 @@ class Choosing(TablePass[R]):
         for stored in items:
             if is_map_key(stored, self.sharding.keys):
                 continue
+            logical = stored
             try:
                 logical, shard = self.logical(stored)
                 made = make(stored, logical, shard) if self.meets(logical) else None
             except Exception as error:  # noqa: BLE001 - one bad item must not stop the pass
-                self.fail(stored, error)
+                self.fail(logical, error)
                 continue
             if made is not None:
                 found.append(made)
@@ -125,10 +125,5 @@ class Choosing(TablePass[R]):
         return replace(self.report, complete=True)
 
     def fail(self, key: WireItem, error: Exception) -> None:
-        with suppress(Exception):  # it may be this that failed
-            key = self.logical(key)[0]
-        self.fail_logical(key, error)
-
-    def fail_logical(self, logical: WireItem, error: Exception) -> None:
-        super().fail(self.key(logical), error)
-        self.failed(logical, error)
+        super().fail(self.key(key), error)
+        self.failed(key, error)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from shardkit.analysis.sample import Estimate, SegmentSample, keys_unseen
 from shardkit.core.machine import Program, Response
-from shardkit.dynamodb.values import WireItem, comparable, comparable_item
+from shardkit.dynamodb.values import WireItem, comparable_item, differing
 from shardkit.errors import ShardkitError
 from shardkit.passes.choosing import Choosing, Wanted
 from shardkit.passes.table_pass import PassOptions, PassReport, Tasks
@@ -71,8 +71,7 @@ class Comparing(Choosing[CompareReport]):
         self._of = {int(one): Counter(counted) for one, counted in options.get("state", {}).get("of", {}).items()}
         skipped = sum(last is None and one not in self._of for one, last in self.positions.items())
         total: dict[str, Any] = sum(self._of.values(), Counter())
-        failed = sum(total.get(name, 0) for name in _COUNTED)
-        self.report = replace(report, **total, failed=failed, sample=1 - skipped / self._segments)
+        self.report = replace(report, **total, sample=1 - skipped / self._segments)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -85,10 +84,12 @@ class Comparing(Choosing[CompareReport]):
         table = self._sides[segment >= self._half].table
         return {**self._scan, "TableName": table, "Segment": segment % self._half, "TotalSegments": self._half}
 
-    def take_page(self, segment: int, answer: Response) -> Tasks:
+    def take(self, segment: int, answer: Response) -> Tasks:
         self.sharding = self._sides[segment >= self._half]
+        failed = self.report.failed
         items = self.chosen(answer, lambda _stored, logical, _shard: logical)
-        return [({}, self._compare(segment, items, answer["ScannedCount"]))]
+        counted = Counter(read=answer["ScannedCount"], failed=self.report.failed - failed)
+        return [({}, self._compare(segment, items, counted))]
 
     def concluded(self) -> CompareReport:
         estimates = {} if self.report.sample == 1 else {name: self._estimate(name) for name in _COUNTED}
@@ -102,7 +103,7 @@ class Comparing(Choosing[CompareReport]):
         found = sample.total(name)
         return found if found.value else found._replace(high=keys_unseen(sample.share))
 
-    def _compare(self, segment: int, items: Sequence[WireItem], read: int) -> Program[None]:
+    def _compare(self, segment: int, items: Sequence[WireItem], counted: Counter[str]) -> Program[None]:
         of_target = segment >= self._half
         other = self._programs[not of_target]
         keys, how = [other.form.shown(self.key(item)) for item in items], FanOutOptions(1, self.draw)
@@ -113,16 +114,13 @@ class Comparing(Choosing[CompareReport]):
             self._error = ShardkitError(f"items cannot be looked up in the other table: {error}")
             return
         there = {comparable_item(self.key(item)): item for item in map(other.form.item, answer["Items"])}
-        counted = Counter(read=read)
         for item in items:
             found = there.get(comparable_item(self.key(item)))
-            held = [{name: comparable(value) for name, value in one.items()} for one in (item, found or item)]
-            unequal = sorted(name for name in {**item, **held[1]} if held[0].get(name) != held[1].get(name))
-            if found is not None and (of_target or not unequal):
+            differ = set() if found is None else differing(item, found)
+            if found is not None and (of_target or not differ):
                 continue
-            what = "different" if unequal else "additional" if of_target else "missing"
-            counted[what] += 1
+            what = "different" if differ else "additional" if of_target else "missing"
+            counted.update([what, "failed"])
             self.count(**{what: 1})
-            more = f": {', '.join(unequal)}" if unequal else ""
-            self.fail_logical(item, ShardkitError(f"{what}{more}"))
+            self.fail(item, ShardkitError(f"{what}: {', '.join(sorted(differ))}" if differ else what))
         self._of.setdefault(segment, Counter()).update(counted)

@@ -143,14 +143,8 @@ class _Journal:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        what: str,
-        header: Mapping[str, Any],
-        given: PassOptions,
-        clock: Callable[[], float] = time.monotonic,
+        self, path: str | os.PathLike[str], what: str, header: Mapping[str, Any], given: PassOptions
     ) -> None:
-        self._clock = clock
         self._what = what
         self._header: Mapping[str, Any] = {f"shardkit_{what}": _VERSION, **header}
         self.given = given
@@ -166,7 +160,7 @@ class _Journal:
     def keep(self, machine: TablePass[Any]) -> None:
         """Keep where a pass is, once a second and at the end."""
         self._machine = machine
-        if self._clock() - self._kept >= _KEEP_SECONDS:
+        if time.monotonic() - self._kept >= _KEEP_SECONDS:
             self._write()
 
     def close(self) -> None:
@@ -187,7 +181,7 @@ class _Journal:
             state = {"state": machine.state} if machine.state else {}
             document = encode({**self._header, "segments": self.given["segments"], "positions": places, **state})
             self._file.replace([with_checksum(document)])
-            self._kept = self._clock()
+            self._kept = time.monotonic()
 
     def _restore(self, content: bytes) -> None:
         if not content:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -132,13 +132,7 @@ class TablePass(Generic[R]):
     writes = True
     """Whether it writes, unless it verifies; if not, it needs no throughput of which it may use a share."""
 
-    def __init__(
-        self,
-        table: str,
-        report: R,
-        scan: Mapping[str, Any],
-        **options: Unpack[PassOptions],
-    ) -> None:
+    def __init__(self, table: str, report: R, scan: Mapping[str, Any], **options: Unpack[PassOptions]) -> None:
         self.report: R = report
         self.positions: dict[int, WireItem | None] = dict(options.get("positions", {}))
         self.verify = options.get("verify", False)
@@ -180,13 +174,9 @@ class TablePass(Generic[R]):
         self._began: float | None = None
         self._news = False
 
-    def take(self, items: Sequence[WireItem]) -> Tasks:
-        """Look at the items of a page; return those that need requests."""
+    def take(self, segment: int, answer: Response) -> Tasks:
+        """Look at the answer to a Scan; return the items that need requests."""
         raise NotImplementedError
-
-    def take_page(self, segment: int, answer: Response) -> Tasks:
-        """Look at the answer to a Scan."""
-        return self.take(answer.get("Items", ()))
 
     def scan_of(self, segment: int) -> Mapping[str, Any]:
         """Return the parameters of a segment's Scan."""
@@ -323,7 +313,7 @@ class TablePass(Generic[R]):
         units = float((answer.get("ConsumedCapacity") or {}).get("CapacityUnits", 0.0))
         self._reads.take(units, now)
         self.count(read_units=units)
-        tasks = deque(_Task(segment, key, program) for key, program in self.take_page(segment, answer))
+        tasks = deque(_Task(segment, key, program) for key, program in self.take(segment, answer))
         self._pages[segment] = _Page(len(tasks), answer.get("LastEvaluatedKey") or None)
         if tasks:
             self._new.append(tasks)
