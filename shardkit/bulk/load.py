@@ -161,10 +161,6 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Sour
     machine = runner.programs.machine(sharding) or Load
     if processes is not None:
         sharding.refuse_if_moving("processes=", "leave it out, or load in stage 'old' or 'new'")
-        if sharding.has_map:
-            raise ConfigurationError(
-                f"processes: not supported by a load into a table with a ShardMap, got {processes}; leave it out"
-            )
         if machine is not Load:
             raise ConfigurationError(
                 f"processes: not supported by a load into a TimeSeries, got {processes}; leave it out, or load each "
@@ -236,7 +232,7 @@ def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> N
     if (transport := options.get("transport")) is not None:
         direct_options(transport)
     check_choice("on_error", options.get("on_error", "raise"), get_args(OnError))
-    _check_workers(options)
+    check_workers(options)
     _check_files(options)
     check_progress(options.get("progress"))
 
@@ -246,7 +242,7 @@ def _machine_options(options: LoadOptions) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in names}
 
 
-def _check_workers(options: LoadOptions) -> None:
+def check_workers(options: Mapping[str, Any]) -> None:
     workers, processes = options.get("workers"), options.get("processes")
     if processes is not None:
         check_count("processes", processes, "processes", most=_MOST_PROCESSES, why="each is a Python of its own")

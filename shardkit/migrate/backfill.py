@@ -85,7 +85,7 @@ def backfilling(
         "backfill",
         lambda given: Backfill(sharding, index, **given),
         options,
-        known=BackfillOptions,
+        known=BackfillOptions.__annotations__,
         kinds=(True,) if options.get("verify_only", False) else (False, True),
         header={
             "table": sharding.table,

@@ -174,7 +174,7 @@ def planning(
         "plan",
         lambda options: Planning(movable.moving, movable.description, **given, **options),
         options,
-        known=PlanOptions,
+        known=PlanOptions.__annotations__,
         kinds=(False,),
         held=movable.held,
     )
@@ -192,7 +192,7 @@ def moving(runner: Runner | AsyncRunner, movable: Movable, options: MoveOptions)
         "move",
         _mover(movable),
         options,
-        known=MoveOptions,
+        known=MoveOptions.__annotations__,
         kinds=(False, True),
         header=header,
         held=movable.held,
@@ -200,7 +200,8 @@ def moving(runner: Runner | AsyncRunner, movable: Movable, options: MoveOptions)
 
 
 def verifying(runner: Runner | AsyncRunner, movable: Movable, options: VerifyOptions) -> Passes[MoveReport]:
-    return Passes(runner, "verify", _mover(movable), options, known=VerifyOptions, kinds=(True,), held=movable.held)
+    known = VerifyOptions.__annotations__
+    return Passes(runner, "verify", _mover(movable), options, known=known, kinds=(True,), held=movable.held)
 
 
 def _mover(movable: Movable) -> Callable[..., Mover]:

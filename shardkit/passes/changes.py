@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from shardkit.analysis.prices import Prices
 from shardkit.bulk.dead_letters import DeadLetters
+from shardkit.bulk.load import check_workers
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.core.calls import shows_options
-from shardkit.core.checks import check_count, check_number, check_option_names
+from shardkit.core.checks import check_count, check_number
 from shardkit.core.machine import Program
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.decode import from_wire_item
@@ -214,9 +215,7 @@ def _run(_: type[T], what: str, options: Options, *tables: Any, change: Any = No
     sides = [one.run(side_of(one.programs, what, options, place)) for place, one in enumerate(runners)]
     through = None
     if (count := options.get("processes")) is not None:
-        if sides[0].held is not None:
-            raise ConfigurationError("processes: is not supported for a table with a ShardMap; leave it out")
-        check_count("processes", count, "processes", most=256, why="each is a Python of its own")
+        check_workers(options)
         given: Any = {name: options.get(name) for name in ("connect", "transport")}
         through = Processes(runners[0], count=count, workers=max(runners[0].concurrency, count), **given)
     with ExitStack() as files:
@@ -256,7 +255,6 @@ def passes_of(
     """Return a pass over the items of a table, or of two; ``files`` closes those that it opens."""
     runner, other, sharding = runners[0], runners[-1].programs, sides[0].sharding
     without = {*WITHOUT[what], *(() if isinstance(runner, Runner) else OF_THREADS)}
-    check_option_names(options, [one for one in Options.__annotations__ if one not in without], f"a {what}")
     if what == "copy" and (runner.client, runner.programs.table) == (runners[1].client, other.table):
         raise ConfigurationError(
             f"target: must be another table than the source, got {other.table!r}; to give a table another strategy, "
@@ -314,7 +312,7 @@ def passes_of(
         what,
         make,
         options,
-        known=Options,
+        known=[one for one in Options.__annotations__ if one not in without],
         kinds=(False,),
         header={
             "tables": [one.programs.table for one in runners],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from math import inf
-from typing import Any, Generic, Self, TypedDict
+from typing import Any, Generic, Self
 
 import orjson
 
@@ -43,14 +43,14 @@ class Passes(Generic[R]):
         make: Callable[[PassOptions], TablePass[R]],
         options: Mapping[str, Any],
         *,
-        known: type[TypedDict],  # type: ignore[valid-type]
+        known: Iterable[str],
         kinds: Sequence[bool],
         header: Mapping[str, Any] | None = None,
         held: Held | None = None,
         begin: Mapping[str, Any] | None = None,
     ) -> None:
         self._held = held
-        check_option_names(options, list(known.__annotations__), f"a {what}")
+        check_option_names(options, [*known], f"the {what}")
         self._progress = options.get("progress")
         check_progress(self._progress)
         path = options.get("journal")
@@ -142,9 +142,7 @@ class _Journal:
     of the table, and what lies between be left out.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], what: str, header: Mapping[str, Any], given: PassOptions
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], what: str, header: Mapping[str, Any], given: PassOptions) -> None:
         self._what = what
         self._header: Mapping[str, Any] = {f"shardkit_{what}": _VERSION, **header}
         self.given = given
@@ -192,8 +190,9 @@ class _Journal:
             kept = {}
         if kept.get(f"shardkit_{self._what}") != _VERSION:
             raise ConfigurationError(
-                f"journal: {str(self._file.path)!r} is damaged, or not the journal of a {self._what} that this version "
-                f"of shardkit can read, and is left unchanged; give another path, and the {self._what} begins anew"
+                f"journal: {str(self._file.path)!r} is damaged, or not a journal of kind {self._what!r} that this "
+                f"version of shardkit can read, and is left unchanged; give another path, and the {self._what} begins "
+                "anew"
             )
         header = orjson.loads(encode(self._header))
         changed = [name for name, value in header.items() if kept.get(name) != value]

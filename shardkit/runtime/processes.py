@@ -68,8 +68,8 @@ class Processes:
             ``connect`` is None.
 
     Raises:
-        ConfigurationError: ``connect`` cannot be pickled; or, on entering, a process cannot start, or its client does
-            not reach the runner's table.
+        ConfigurationError: The table has a ShardMap, or ``connect`` cannot be pickled; or, on entering, a process
+            cannot start, or its client does not reach the runner's table.
 
     Cost: one DescribeTable per process and one more; 0.5 to 1 s to start; 55 MB of memory per process.
     """
@@ -83,6 +83,8 @@ class Processes:
         connect: Connect | None,
         transport: Transport | None = None,
     ) -> None:
+        if runner.programs.leased:
+            raise ConfigurationError("processes: is not supported for a table with a ShardMap; leave it out")
         self._client = runner.client
         self._programs = runner.programs
         self._count = count

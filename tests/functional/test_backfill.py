@@ -192,7 +192,7 @@ def test_a_file_that_is_no_journal_is_left(table: Table, tmp_path: Path) -> None
     for content in ("my notes", '{"shardkit_backfill": 99}', "[]", '{"shardkit_backfill": 1, "segments": 2}'):
         path = tmp_path / "notes.txt"
         path.write_text(content, encoding="utf-8")
-        with pytest.raises(ConfigurationError, match="is damaged, or not the journal of a backfill"):
+        with pytest.raises(ConfigurationError, match="is damaged, or not a journal of kind 'backfill'"):
             backfill_index(orders, "by-source", journal=path)
         assert path.read_text(encoding="utf-8") == content
 
@@ -251,7 +251,7 @@ def test_what_is_refused(table: Table) -> None:
     orders = ShardedTable(table, Unsharded(), indexes={"by-source": BY_SOURCE})
     with recording(table.meta.client) as sent:
         for options, says in (
-            ({"write_unit": 5}, r"write_unit: is not an option of a backfill \(did you mean write_units\?\)"),
+            ({"write_unit": 5}, r"write_unit: is not an option of the backfill \(did you mean write_units\?\)"),
             ({"write_units": -1}, "write_units: must be a number"),
             ({"read_units": "10"}, "read_units: must be a number > 0"),
             ({"progress": True}, "progress: must be a function of one report, got True"),

@@ -134,7 +134,7 @@ def test_a_killed_pass_goes_on_and_changes_nothing_twice(table: Any, tmp_path: P
         update(table, add[0], progress=kill, workers=1, **add[1])
     with pytest.raises(ConfigurationError, match=r"journal: .* is of another update \(wanted differ"):
         update(table, add[0], **{**add[1], "where": None})
-    with pytest.raises(ConfigurationError, match=r"journal: .* is damaged, or not the journal of a delete"):
+    with pytest.raises(ConfigurationError, match=r"journal: .* is damaged, or not a journal of kind 'delete'"):
         delete(table, **{**add[1], "ExpressionAttributeValues": {}})
     with pytest.raises(ConfigurationError, match=r"before: .* exists"):
         update(table, add[0], **{**add[1], "journal": None})
@@ -162,9 +162,9 @@ def test_what_fails_is_in_the_dead_letters_as_text(table: Any, tmp_path: Path) -
     [
         ({"where": 5}, "where: must be a condition"),
         ({"segments": 0}, "segments: must be"),
-        ({"other": 1}, "other: is not an option of a count"),
+        ({"other": 1}, "other: is not an option of the count"),
         ({"read_units": 0}, "read_units: must be"),
-        ({"sample": 1}, "sample: is not an option of a count"),
+        ({"sample": 1}, "sample: is not an option of the count"),
     ],
 )
 def test_wrong_arguments(table: Any, given: Any, error: str) -> None:
