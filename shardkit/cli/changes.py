@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from shardkit.cli import options
-from shardkit.cli.command import FAILED, STOPPED, Aws, Call, Command, Outcome
+from shardkit.cli.command import FAILED, STOPPED, Aws, Call, Command, Outcome, agreed
 from shardkit.cli.live_table import estimate_to_json
-from shardkit.cli.options import COUNT, option, parsed_strategy, rate_of, several, show_failures
-from shardkit.cli.passes import CONNECTIONS, PACE, PassProgress, consumed
+from shardkit.cli.options import COUNT, following, option, parsed_strategy, rate_of, several, show_failures
+from shardkit.cli.passes import CONNECTIONS, PACE, PassProgress, consumed, read_units, write_units
 from shardkit.cli.screen import Line, duration, say
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError, brief
 from shardkit.passes import changes
+from shardkit.passes.comparing import COUNTED
 from shardkit.passes.table_pass import PassReport
 from shardkit.runtime.transports import default_transport
-from shardkit.shard_map import ShardMap
-from shardkit.strategies import Unsharded
 from shardkit.table import ShardedTable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 ITEMS = "Items"  # how --help groups the options
-_COUNTED = (
-    *("found", "changed", "unchanged", "overtaken", "resumed"),
-    *("missing", "different", "additional", "failed"),
-)
+_COUNTED = ("found", "changed", "unchanged", "overtaken", "resumed", *COUNTED, "failed")
 _table = several(
     option("--strategy", group=ITEMS, help="The table's strategy as JSON; by default its shard map's, or none."),
-    option("--read-units", group=PACE, type=float, default=100.0, help="Read units per second."),
+    read_units,
     option("--workers", type=COUNT, group=PACE, default=CONNECTIONS, help="Requests in flight at once."),
     option("--segments", type=COUNT, group=PACE, help="Places of the table that are read or written in turn."),
     option("--journal", help="A file that makes it resumable; deleted at the end."),
@@ -56,7 +52,7 @@ _dead_letters = option("--dead-letters", help="A file of what failed, or of what
 _writing = several(
     option("--dry-run", is_flag=True, help="Read all, and say what it would take; write nothing."),
     option("--yes", is_flag=True, help="Do not ask."),
-    option("--write-units", group=PACE, default="100", help="Write units per second, or a share: 500, 20%."),
+    write_units,
     _dead_letters,
     _where,
     _table,
@@ -119,10 +115,8 @@ def _opened(call: Call, names: tuple[str, ...], given: dict[str, Any]) -> list[S
     resources = {one: call.dynamodb(connections, one) for one in (call.aws, aws)}
     for name, one, form in zip(names, (call.aws, aws), (given.pop("strategy"), own["strategy"]), strict=False):
         how = {"max_concurrency": given["workers"], "transport": default_transport(one.profile)}
-        strategy = Unsharded() if form is None else parsed_strategy(form)
-        table = ShardedTable(resources[one].Table(name), strategy, **how)
-        follows = form is None and table.runner.run(table.runner.programs.has_map())
-        tables.append(ShardedTable(table.table, ShardMap(), **how) if follows else table)
+        make = partial(ShardedTable, resources[one].Table(name), **how)
+        tables.append(following(make) if form is None else make(strategy=parsed_strategy(form)))
     return tables
 
 
@@ -157,12 +151,8 @@ def _confirm(call: Call, what: str, table: ShardedTable, given: Mapping[str, Any
     which = f" WHERE {given['where']}" if given["where"] else ", all items"
     asked = f"{what}{which}: {about}, as DynamoDB counted (about every six hours)"
     call.say(asked)
-    if not (given["yes"] or (_asks() and click.confirm("Go on?", err=True))):
+    if not (given["yes"] or agreed("Go on?")):
         raise ConfigurationError(f"--yes: was not given, and nobody could be asked or agreed; it confirms: {asked}")
-
-
-def _asks() -> bool:
-    return sys.stdin.isatty()
 
 
 def _parsed(name: str, text: str | None) -> dict[str, Any] | None:
@@ -178,8 +168,7 @@ def _parsed(name: str, text: str | None) -> dict[str, Any] | None:
 def _told(report: Any) -> dict[str, Any]:
     told = {name: one for name, one in asdict(report).items() if name not in {"verified", "left"}}
     if isinstance(told.get("sample"), tuple):
-        shown: Callable[[Any], Any] = lambda item: item and orjson.loads(encode(to_wire_item(item)))  # noqa: E731
-        told["sample"] = [[shown(before), shown(after)] for before, after in told["sample"]]
+        told["sample"] = [[one and orjson.loads(encode(to_wire_item(one))) for one in pair] for pair in told["sample"]]
     if "estimates" in told:
         told["estimates"] = {name: estimate_to_json(one) for name, one in report.estimates.items()}
     return told
@@ -210,8 +199,5 @@ def _show(console: Console, report: Any) -> None:
         of_indexes = "".join(f", {units:,.0f} of index {name}" for name, units in indexes.items())
         of_table = report.units.total - sum(indexes.values())
         lasts = "" if report.expected_seconds is None else f", {duration(report.expected_seconds)} or more"
-        say(
-            console,
-            f"would take {of_table:,.0f} write units of the table{of_indexes}{lasts}",
-        )
+        say(console, f"would take {of_table:,.0f} write units of the table{of_indexes}{lasts}")
     say(console, consumed(report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -174,6 +175,11 @@ class Command(click.Command):
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)
+
+
+def agreed(question: str) -> bool:
+    """Ask on a terminal; where nobody can be asked, return False."""
+    return sys.stdin.isatty() and click.confirm(question, err=True)
 
 
 def out() -> Console:

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,13 +130,19 @@ def source_for_table(
     """
     spread = spread_strategy(shards, by, strategy)
     of_indexes = {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
-    table = make(strategy=spread, indexes=of_indexes)
-    if follows and (shards, by, strategy) == (None, None, None) and table.runner.run(table.runner.programs.has_map()):
-        table = make(strategy=ShardMap(), indexes=of_indexes)
+    make = partial(make, indexes=of_indexes)
+    follows = follows and (shards, by, strategy) == (None, None, None)
+    table = following(make) if follows else make(strategy=spread)
     exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
     source = text_source(call, where, table=table, stored_by=exported, **options)
     check_attributes("--by" if by else "--strategy", spread.by_attributes or (), source)
     return source, table
+
+
+def following(make: Callable[..., ShardedTable]) -> ShardedTable:
+    """Make a table that follows its shard map, if it has one, and is unsharded otherwise."""
+    table = make(strategy=Unsharded())
+    return make(strategy=ShardMap()) if table.runner.run(table.runner.programs.has_map()) else table
 
 
 def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:

@@ -15,10 +15,11 @@ from shardkit.passes.table_pass import PassReport
 R = TypeVar("R", bound=PassReport)
 PACE = "Pace"  # how --help groups the options
 CONNECTIONS = 10
-pace = several(
-    option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%."),
-    option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second."),
+write_units = option(
+    "--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%."
 )
+read_units = option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
+pace = several(write_units, read_units)
 
 
 class PassProgress(CommandProgress[R]):

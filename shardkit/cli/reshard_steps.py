@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardkit.cli.command import FAILED
+from shardkit.cli.command import FAILED, agreed
 from shardkit.cli.options import calculated_suffix, parsed_strategy, rate_of
 from shardkit.cli.passes import PassProgress, consumed, throttles
 from shardkit.cli.screen import Line, columns, duration, say, show_table
@@ -122,7 +121,7 @@ class ReshardSteps:
 
     def confirm(self, flag: str, what: str) -> None:
         """Check that the user knows what is to be true before a step."""
-        if not (self.given[flag] or (sys.stdin.isatty() and click.confirm(f"{what}: is that so?", err=True))):
+        if not (self.given[flag] or agreed(f"{what}: is that so?")):
             raise ConfigurationError(f"--{flag}: {what}; add --{flag} when it is so")
 
     def sharded(self, strategy: Strategy) -> ShardedTable:

@@ -123,7 +123,8 @@ class Changing(Choosing[ChangeReport]):
             hides = sharding.types.get(sharding.partition_key) != "N"
             scan = {**(without_map(sharding, wanted.scan) if hides else {}), "Select": "COUNT"}
         report = ChangeReport(table=table or sharding.table, dry_run=self.dry_run)
-        super().__init__(sharding, wanted, report, scan, table, **options)
+        super().__init__(sharding, wanted, report, scan, **options)
+        self._table = report.table  # whose throughput is used
         self._wire = replace(sharding, form=WIRE_VALUES)
         self._prefix = unused("c", taken_placeholders({**wanted.scan, **wanted.change}))
         self._given, self._read_rate = options.get("state", {}), options.get("read_units")

@@ -75,16 +75,9 @@ class Choosing(TablePass[R]):
     failed: Callable[[WireItem, Exception], object] = staticmethod(lambda *_: None)
 
     def __init__(
-        self,
-        sharding: Sharding,
-        wanted: Wanted,
-        report: R,
-        scan: Mapping[str, Any],
-        table: str | None = None,
-        **options: Unpack[PassOptions],
+        self, sharding: Sharding, wanted: Wanted, report: R, scan: Mapping[str, Any], **options: Unpack[PassOptions]
     ) -> None:
-        scan = {"TableName": sharding.table, **wanted.scan, **scan}
-        super().__init__(table or sharding.table, report, scan, **options)
+        super().__init__(sharding.table, report, {**wanted.scan, **scan}, **options)
         self.sharding, self.wanted = sharding, wanted
         self._index = sharding.sharded.get(wanted.scan.get("IndexName"))
 

@@ -18,7 +18,7 @@ from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
 
 _KEYS = 100  # of a BatchGetItem (API reference)
-_COUNTED = ("missing", "different", "additional")
+COUNTED = ("missing", "different", "additional")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Comparing(Choosing[CompareReport]):
         return [({}, self._compare(segment, items, counted))]
 
     def concluded(self) -> CompareReport:
-        estimates = {} if self.report.sample == 1 else {name: self._estimate(name) for name in _COUNTED}
+        estimates = {} if self.report.sample == 1 else {name: self._estimate(name) for name in COUNTED}
         return replace(super().concluded(), estimates=estimates)
 
     def _estimate(self, name: str) -> Estimate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_nothing_is_changed_that_nobody_confirmed(table: Any, monkeypatch: pytes
         assert refused.exit_code == 2
         assert "--yes: was not given, and nobody could be asked or agreed; it confirms: " in refused.stderr
     assert "table Orders, account 123456789012, Region us-east-1: 20 items, as DynamoDB counted" in run(*ADD).stderr
-    monkeypatch.setattr("shardkit.cli.changes._asks", lambda: True)
+    monkeypatch.setattr("shardkit.cli.command.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     assert run("delete", "Orders", input="n\n").exit_code == 2
     assert prices(table) == list(range(20))
     assert run(*ADD, input="y\n").exit_code == 0
