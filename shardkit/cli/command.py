@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -178,8 +178,10 @@ class Command(click.Command):
 
 
 def agreed(question: str) -> bool:
-    """Ask on a terminal; where nobody can be asked, return False."""
-    return sys.stdin.isatty() and click.confirm(question, err=True)
+    """Ask on a terminal; where nobody can be asked or answers, return False."""
+    with suppress(click.Abort):
+        return sys.stdin.isatty() and click.confirm(question, err=True)
+    return False
 
 
 def out() -> Console:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from shardkit.core.hashing import unwrapped
@@ -20,14 +20,15 @@ _MOST = 10**15  # no real count is larger; floats are exact up to here
 _COMPARED = 1000  # names; each comparison takes some microseconds
 
 
-def check_number(name: str, given: Any, unit: str, *, above: bool = False) -> float:
-    """Return an argument that must be a finite number >= 0, or > 0 if ``above``."""
+def check_number(name: str, given: Any, unit: str, *, above: bool = False, most: float = inf) -> float:
+    """Return an argument that must be a finite number >= 0, or > 0 if ``above``, and at most ``most``."""
     try:
         valid = isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
     except OverflowError:  # an int too large for a float
         valid = False
-    if not valid or given < 0 or (above and not given):
-        raise ConfigurationError(f"{name}: must be a number {'>' if above else '>='} 0 ({unit}), got {brief(given)}")
+    if not valid or not 0 <= given <= most or (above and not given):
+        bounds = f"{'>' if above else '>='} 0" + ("" if most == inf else f" and <= {most:g}")
+        raise ConfigurationError(f"{name}: must be a number {bounds} ({unit}), got {brief(given)}")
     number: float = given
     return number
 

@@ -71,14 +71,15 @@ def _decimal_size(number: Decimal) -> int:
     return 1 + (whole + 1) // 2 + (count - whole + 1) // 2 + sign
 
 
-def comparable_item(item: Mapping[str, WireValue]) -> frozenset[tuple[str, Hashable]]:
+def comparable_item(item: Mapping[str, WireValue]) -> Hashable:
     """Return a hashable form of an item or a key: numbers by value, binary by its bytes, sets in any order."""
     return frozenset((name, comparable(value)) for name, value in item.items())
 
 
 def differing(one: Mapping[str, WireValue], other: Mapping[str, WireValue]) -> set[str]:
     """Return the names of the attributes in which two items differ."""
-    return {name for name, _ in comparable_item(one) ^ comparable_item(other)}
+    ours, theirs = ({(name, comparable(value)) for name, value in item.items()} for item in (one, other))
+    return {name for name, _ in ours ^ theirs}
 
 
 def comparable(value: WireValue) -> Hashable:

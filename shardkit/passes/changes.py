@@ -234,13 +234,13 @@ class Side(NamedTuple):
 
 def side_of(programs: Programs, what: str, options: Options, place: int) -> Program[Side]:
     """Look at the first table of a pass, or at the second one, of which no index is read."""
-    index, dry = None if place else options.get("index"), options.get("dry_run", False)
+    index = None if place else options.get("index")
     _, held = yield from programs.in_stage()
     sharding = yield from (programs if held is None else programs.under(held)).known(index)
     sharding.refuse_if_moving(f"passes.{what}()", "wait until the move has ended")
     sharding.schema(index)
     whole = index is not None and what != "count"
-    description = (yield from programs.description()) if whole or dry else {}
+    description = (yield from programs.description()) if whole or what == "copy" or options.get("dry_run") else {}
     if whole and any(one.name == index and one.projected is not None for one in indexes_of(description, sharding.keys)):
         raise ConfigurationError(
             f"index: {index!r} does not have all attributes of its items, which {what}() needs; read the table, or an "
@@ -255,7 +255,11 @@ def passes_of(
     """Return a pass over the items of a table, or of two; ``files`` closes those that it opens."""
     runner, other, sharding = runners[0], runners[-1].programs, sides[0].sharding
     without = {*WITHOUT[what], *(() if isinstance(runner, Runner) else OF_THREADS)}
-    if what == "copy" and (runner.client, runner.programs.table) == (runners[1].client, other.table):
+    reached = zip(runners, sides, strict=True)
+    unique = {
+        of.description.get("TableId") or (one.client.meta.endpoint_url, one.programs.table) for one, of in reached
+    }
+    if what == "copy" and len(unique) == 1:
         raise ConfigurationError(
             f"target: must be another table than the source, got {other.table!r}; to give a table another strategy, "
             "use shardkit reshard"
@@ -274,7 +278,7 @@ def passes_of(
         raise ConfigurationError(
             "journal: an update needs before= too, which says what was changed before the pass was killed; give both"
         )
-    share = check_number("sample", options.get("sample", 1), "a share of the keys, at most 1", above=True)
+    share = check_number("sample", options.get("sample", 1), "a share of the keys", above=True, most=1)
     segments = options.get("segments", max(runner.concurrency, 0 if dry or what == "count" else SEGMENTS))
     check_count("segments", segments, "segments", most=1_000_000)
 

@@ -59,7 +59,8 @@ def test_nothing_is_changed_that_nobody_confirmed(table: Any, monkeypatch: pytes
         assert "--yes: was not given, and nobody could be asked or agreed; it confirms: " in refused.stderr
     assert "table Orders, account 123456789012, Region us-east-1: 20 items, as DynamoDB counted" in run(*ADD).stderr
     monkeypatch.setattr("shardkit.cli.command.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    assert run("delete", "Orders", input="n\n").exit_code == 2
+    for nothing in ("n\n", ""):
+        assert run("delete", "Orders", input=nothing).exit_code == 2
     assert prices(table) == list(range(20))
     assert run(*ADD, input="y\n").exit_code == 0
     assert prices(table) != list(range(20))
@@ -105,7 +106,7 @@ def test_a_shard_map_is_followed(table: Any, resource: DynamoDBServiceResource) 
         (("count", "Orders", "--values", "[]"), "--values: must be a JSON object"),
         (("count", "Missing"), "DescribeTable failed"),
         (("delete", "Orders", "--yes", "--write-units", "0"), "write_units: must be"),
-        (("compare", "Orders", "Copies", "--sample", "0"), "sample: must be"),
+        (("compare", "Orders", "Copies", "--sample", "5"), "sample: must be a number > 0 and <= 1"),
     ],
 )
 def test_wrong_use(table: Any, args: tuple[str, ...], error: str) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
@@ -173,8 +174,10 @@ def test_wrong_arguments(table: Any, given: Any, error: str) -> None:
 
 
 def test_a_table_is_not_copied_into_itself(table: Any) -> None:
-    with pytest.raises(ConfigurationError, match="target: must be another table than the source"):
-        copy(table, ShardedTable(table, CalculatedSuffix("OrderId", 3)))
+    """Also not through another client: the copy would meet its own copies, and copy them again."""
+    for same in (table, boto3.resource("dynamodb", region_name="us-east-1").Table(table.name)):
+        with pytest.raises(ConfigurationError, match="target: must be another table than the source"):
+            copy(table, ShardedTable(same, CalculatedSuffix("OrderId", 3)))
 
 
 def test_the_journal_of_a_dry_run_or_of_another_file_is_refused(table: Any, tmp_path: Path) -> None:

@@ -163,6 +163,23 @@ def test_a_table_in_which_items_cannot_be_looked_up() -> None:
         two.run(Comparing(sides, (programs(sides[0].strategy), programs(sides[1].strategy)), **options(segments=6)))
 
 
+def test_an_item_that_cannot_be_read_is_a_failure_also_after_a_resume() -> None:
+    """Otherwise the tables would be equal."""
+    two = Two(filled(range(9), Unsharded()), filled(range(9), Unsharded()))
+
+    def logical(stored: WireItem) -> tuple[WireItem, None]:
+        if machine.sharding is sides[0] and stored["sk"]["S"] == "s003":
+            raise ShardkitError("it cannot be read")
+        return stored, None
+
+    sides, both = [sharding(Unsharded()), sharding(Unsharded())], [programs(Unsharded())] * 2
+    machine = Comparing(sides, both, **options(segments=6))
+    setattr(machine, "logical", logical)  # noqa: B010 - mypy refuses to assign to a method
+    assert two.run(machine).failed == 1
+    again = Comparing(sides, both, **options(segments=6, positions=machine.positions, state=machine.state))
+    assert (again.report.failed, again.concluded().equal) == (1, False)
+
+
 def test_a_page_that_could_not_be_looked_up_is_compared_again() -> None:
     two = Two(filled(range(9), Unsharded()), filled(range(5), Unsharded()))
     two.fault = lambda send: client_error("ValidationException") if send.operation == "BatchGetItem" else None
