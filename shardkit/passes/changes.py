@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -255,11 +254,9 @@ def passes_of(
     """Return a pass over the items of a table, or of two; ``files`` closes those that it opens."""
     runner, other, sharding = runners[0], runners[-1].programs, sides[0].sharding
     without = {*WITHOUT[what], *(() if isinstance(runner, Runner) else OF_THREADS)}
-    reached = zip(runners, sides, strict=True)
-    unique = {
-        of.description.get("TableId") or (one.client.meta.endpoint_url, one.programs.table) for one, of in reached
-    }
-    if what == "copy" and len(unique) == 1:
+    places = [(one.client.meta.endpoint_url, one.programs.table) for one in runners]
+    ids = {one.description.get("TableId", place) for one, place in zip(sides, places, strict=True)}
+    if what == "copy" and len(ids) == 1:
         raise ConfigurationError(
             f"target: must be another table than the source, got {other.table!r}; to give a table another strategy, "
             "use shardkit reshard"
@@ -281,14 +278,15 @@ def passes_of(
     share = check_number("sample", options.get("sample", 1), "a share of the keys", above=True, most=1)
     segments = options.get("segments", max(runner.concurrency, 0 if dry or what == "count" else SEGMENTS))
     check_count("segments", segments, "segments", most=1_000_000)
+    skipped: dict[int, None] = {}
+    if what == "compare":
+        halves = [sorted(range(first, first + segments), key=lambda _: other.draw()) for first in (0, segments)]
+        skipped = {one: None for half in halves for one in half[max(2, round(share * segments)) :]}
+        segments *= 2
 
     def make(given: PassOptions) -> Any:
         machine: Any
         if what == "compare":
-            if share < 1 and not given.get("positions"):
-                count = min(segments, max(2, round(share * segments)))
-                drawn = {side + one for side in (0, segments) for one in random.sample(range(segments), count)}
-                given["positions"] = {one: None for one in range(2 * segments) if one not in drawn}
             machine = Comparing([one.sharding for one in sides], [one.programs for one in runners], **given)
         else:
             kind = Copying if what == "copy" else Changing
@@ -328,7 +326,7 @@ def passes_of(
             "wanted": " ".join(_text(one if callable(one) else {"": one}) for one in wanted),
         },
         held=sides[0].held,
-        begin={"segments": segments * (1 + (what == "compare")), "state": {"pass": uuid.uuid4().hex}},
+        begin={"segments": segments, "positions": skipped, "state": {"pass": uuid.uuid4().hex}},
     )
 
 

@@ -48,17 +48,16 @@ class Wanted(NamedTuple):
             raise ConfigurationError(
                 f'change: must be an UpdateExpression ("SET Total = :t") or a function of an item, got {brief(change)}'
             )
-        named = {} if index is None else {"IndexName": index}
-        given = {**named, **{name: options[name] for name in (NAMES, VALUES) if options.get(name)}}
+        given = {name: options[name] for name in (NAMES, VALUES) if options.get(name)}
+        given |= {} if index is None else {"IndexName": index}
         given |= {"FilterExpression": where} if text else {}
         given |= {"UpdateExpression": change} if isinstance(change, str) else {}
         # As one request, so that no placeholder means two things.
         wire = sharding.form.params(build_conditions(checked_types(given)))
         wire = stored_filters(sharding, wire, "FilterExpression")
         # The service refuses placeholders that are not used.
-        every, texts = taken_placeholders(wire), {"FilterExpression", "UpdateExpression"}
-        changes = {name: one for name, one in rebuilt(wire, {}, released=every).items() if name not in {*named, *texts}}
-        changes |= {"UpdateExpression": change} if isinstance(change, str) else {}
+        every, of_scan = taken_placeholders(wire), {"IndexName", "FilterExpression"}
+        changes = {name: one for name, one in rebuilt(wire, {}, released=every).items() if name not in of_scan}
         scan = rebuilt({name: wire[name] for name in wire if name != "UpdateExpression"}, {}, released=every)
         return cls(operation, scan, None if text else where, changes, change if callable(change) else None)
 
