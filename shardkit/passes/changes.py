@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from shardkit.analysis.prices import Prices
 from shardkit.bulk.dead_letters import DeadLetters
@@ -36,6 +36,8 @@ from shardkit.sharding.programs import Programs
 
 Path = str | os.PathLike[str]
 AnyRunner = Runner | AsyncRunner
+Side = tuple[Sharding, Held | None, Mapping[str, Any]]
+"""A table of a pass, the leases by which its items stay where they are, and DescribeTable's answer, if it is needed."""
 T = TypeVar("T")
 
 
@@ -223,14 +225,6 @@ def _run(_: type[T], what: str, options: Options, *tables: Any, change: Any = No
         return report
 
 
-class Side(NamedTuple):
-    """A table of a pass: its items stay where they are, by its leases. DescribeTable's answer, if it is needed."""
-
-    sharding: Sharding
-    held: Held | None = None
-    description: Mapping[str, Any] = {}
-
-
 def side_of(programs: Programs, what: str, options: Options, place: int) -> Program[Side]:
     """Look at the first table of a pass, or at the second one, of which no index is read."""
     index = None if place else options.get("index")
@@ -245,26 +239,27 @@ def side_of(programs: Programs, what: str, options: Options, place: int) -> Prog
             f"index: {index!r} does not have all attributes of its items, which {what}() needs; read the table, or an "
             "index that projects ALL"
         )
-    return Side(sharding, held, description)
+    return sharding, held, description
 
 
 def passes_of(
     what: str, runners: Sequence[AnyRunner], sides: Sequence[Side], change: Any, options: Options, files: ExitStack
 ) -> Passes[Any]:
     """Return a pass over the items of a table, or of two; ``files`` closes those that it opens."""
-    runner, other, sharding = runners[0], runners[-1].programs, sides[0].sharding
+    shardings, (held, *_), descriptions = zip(*sides, strict=True)
+    runner, sharding, programs = runners[0], shardings[0], [one.programs for one in runners]
     without = {*WITHOUT[what], *(() if isinstance(runner, Runner) else OF_THREADS)}
     places = [(one.client.meta.endpoint_url, one.programs.table) for one in runners]
-    ids = {one.description.get("TableId", place) for one, place in zip(sides, places, strict=True)}
+    ids = {one.get("TableId", place) for one, place in zip(descriptions, places, strict=True)}
     if what == "copy" and len(ids) == 1:
         raise ConfigurationError(
-            f"target: must be another table than the source, got {other.table!r}; to give a table another strategy, "
-            "use shardkit reshard"
+            f"target: must be another table than the source, got {programs[1].table!r}; to give a table another "
+            "strategy, use shardkit reshard"
         )
-    if len(keys := {one.sharding.key_names for one in sides}) > 1:
+    if len(keys := {one.key_names for one in shardings}) > 1:
         named = " and ".join(map(str, keys))
         raise ConfigurationError(f"source, target: must have the same key attributes, got {named}")
-    if sum(one.programs.leased for one in runners) > (what != "compare"):
+    if sum(one.leased for one in programs) > (what != "compare"):
         raise ConfigurationError(
             "source, target: a ShardMap is supported for one table of a copy, and for none of a comparison; give the "
             "table with the strategy that ShardMapAdmin(table).read().strategy returns"
@@ -280,18 +275,18 @@ def passes_of(
     check_count("segments", segments, "segments", most=1_000_000)
     skipped: dict[int, None] = {}
     if what == "compare":
-        halves = [sorted(range(first, first + segments), key=lambda _: other.draw()) for first in (0, segments)]
+        halves = [sorted(range(first, first + segments), key=lambda _: programs[0].draw()) for first in (0, segments)]
         skipped = {one: None for half in halves for one in half[max(2, round(share * segments)) :]}
         segments *= 2
 
     def make(given: PassOptions) -> Any:
         machine: Any
         if what == "compare":
-            machine = Comparing([one.sharding for one in sides], [one.programs for one in runners], **given)
+            machine = Comparing(shardings, programs, **given)
         else:
             kind = Copying if what == "copy" else Changing
-            machine = kind(sharding, wanted, sides[-1].description if dry else None, other.table, **given)
-            machine.target = other
+            machine = kind(sharding, wanted, descriptions[-1] if dry else None, programs[-1].table, **given)
+            machine.target = programs[-1]
             for name in {"if_unchanged", "overwrite", "prices"}.intersection(options):
                 setattr(machine, name, options[name])  # type: ignore[literal-required]
         if path is not None and not dry:
@@ -317,15 +312,15 @@ def passes_of(
         known=[one for one in Options.__annotations__ if one not in without],
         kinds=(False,),
         header={
-            "tables": [one.programs.table for one in runners],
-            "strategies": [one.sharding.strategy.to_dict() for one in sides],
+            "tables": [one.table for one in programs],
+            "strategies": [one.strategy.to_dict() for one in shardings],
             "keys": list(sharding.key_names),
             "sample": share,
             "dry_run": dry,
             "before": path and os.path.realpath(path),
             "wanted": " ".join(_text(one if callable(one) else {"": one}) for one in wanted),
         },
-        held=sides[0].held,
+        held=held,
         begin={"segments": segments, "positions": skipped, "state": {"pass": uuid.uuid4().hex}},
     )
 

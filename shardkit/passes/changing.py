@@ -19,7 +19,7 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem, comparable_item, differing
 from shardkit.errors import ConfigurationError, ShardkitError, UnknownOutcomeError
 from shardkit.passes.before import Before
-from shardkit.passes.choosing import PAGE, Choosing, Wanted, unused
+from shardkit.passes.choosing import PAGE, Choosing, Wanted
 from shardkit.passes.table_pass import PassOptions, PassReport, Tasks
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.items import check_update
@@ -126,7 +126,9 @@ class Changing(Choosing[ChangeReport]):
         super().__init__(sharding, wanted, report, scan, **options)
         self._table = report.table  # whose throughput is used
         self._wire = replace(sharding, form=WIRE_VALUES)
-        self._prefix = unused("c", taken_placeholders({**wanted.scan, **wanted.change}))
+        self._prefix = "c"
+        while any(one[1:].startswith(self._prefix) for one in taken_placeholders({**wanted.scan, **wanted.change})):
+            self._prefix += "c"
         self._given, self._read_rate = options.get("state", {}), options.get("read_units")
         self._starts: dict[int, int] = {}
         keys = sharding.schema(wanted.scan.get("IndexName")).names
@@ -225,7 +227,7 @@ class Changing(Choosing[ChangeReport]):
         return {**conditioned, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
     def _program(self, change: _Change) -> Program[None]:
-        deletes, logical, shard = self.wanted.operation == "DeleteItem", change.logical, change.shard
+        deletes = self.wanted.operation == "DeleteItem"
         for _ in range(ATTEMPTS):
             try:
                 yield change.send
@@ -250,20 +252,15 @@ class Changing(Choosing[ChangeReport]):
                     )
                 self.count(changed=1)
                 return
+            if self.before is not None:  # whatever becomes of it, loading the file must not undo the other writer
+                self.before.keep([(logical, shard)])
             # If it is as it was read, it does not meet a condition any more.
             same = not self.if_unchanged or comparable_item(there) == comparable_item(change.stored)
             again = None if same or not self.meets(logical) else self._change(there, logical, shard)
             if again is None:
                 break
             change = again
-            self._keep(logical, shard)
-        # It stays as it is, and loading the file must not take that back.
-        self._keep(logical, shard)
         self.count(overtaken=1)
-
-    def _keep(self, logical: WireItem, shard: int | None) -> None:
-        if self.before is not None:
-            self.before.keep([(logical, shard)])
 
     def _estimate(self, change: _Change) -> None:
         stored, after = change.stored, change.after
@@ -299,7 +296,7 @@ class Copying(Changing):
     target: Programs
     overwrite = False
 
-    def is_second(self, operation: str, segment: int) -> bool:
+    def is_second(self, operation: str, segment: int = 0) -> bool:
         return operation != "Scan"
 
     def _change(self, stored: WireItem, logical: WireItem, shard: int | None) -> _Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
@@ -60,12 +60,6 @@ class Wanted(NamedTuple):
         changes = {name: one for name, one in rebuilt(wire, {}, released=every).items() if name not in of_scan}
         scan = rebuilt({name: wire[name] for name in wire if name != "UpdateExpression"}, {}, released=every)
         return cls(operation, scan, None if text else where, changes, change if callable(change) else None)
-
-
-def unused(prefix: str, taken: Iterable[str]) -> str:
-    while any(one[1:].startswith(prefix) for one in taken):
-        prefix += prefix[0]
-    return prefix
 
 
 class Choosing(TablePass[R]):

@@ -77,7 +77,7 @@ class Comparing(Choosing[CompareReport]):
     def state(self) -> Mapping[str, Any]:
         return {"of": {str(segment): dict(counted) for segment, counted in self._of.items()}}
 
-    def is_second(self, operation: str, segment: int) -> bool:
+    def is_second(self, operation: str, segment: int = 0) -> bool:
         return (segment >= self._half) == (operation == "Scan")
 
     def scan_of(self, segment: int) -> Mapping[str, Any]:

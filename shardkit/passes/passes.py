@@ -65,11 +65,9 @@ class Passes(Generic[R]):
             **(begin or {}),  # type: ignore[typeddict-item]
         }
         self._journal = None if path is None or kinds[0] else _Journal(path, what, header or {}, given)
-        self._machines: list[TablePass[R]] = []
+        first = given if self._journal is None else self._journal.given
         try:
-            for verify in kinds:
-                kept = given if self._journal is None or verify else self._journal.given
-                self._machines.append(make({**kept, "verify": verify}))
+            self._machines = [make({**(given if verify else first), "verify": verify}) for verify in kinds]
         except BaseException:
             self.__exit__()
             raise

@@ -182,7 +182,7 @@ class TablePass(Generic[R]):
         """Return the parameters of a segment's Scan."""
         return {**self._scan, "Segment": segment, "TotalSegments": self._segments}
 
-    def is_second(self, operation: str, segment: int) -> bool:
+    def is_second(self, operation: str, segment: int = 0) -> bool:
         """Return whether a request of a segment, or of its items, goes through the second client, if there are two."""
         return False
 
@@ -220,7 +220,7 @@ class TablePass(Generic[R]):
                 return Wait()  # what was sent may have been done: count it
             raise self._error
         if self._described is None and self.writes and not self.verify and self._pace.asks(now):
-            self._described = self._to("DescribeTable", {"TableName": self._table})
+            self._described = Send("DescribeTable", {"TableName": self._table}, second=self.is_second("DescribeTable"))
             return self._described
         if in_flight >= self._workers:
             return Wait()
@@ -248,7 +248,13 @@ class TablePass(Generic[R]):
                 return self._read(*self._to_scan.popleft(), now)
             until = min(until, scans)
         while self._new and ready <= now:
-            self._begin(now)
+            # Of the segment whose turn it is.
+            queue = self._new.popleft()
+            task = queue.popleft()
+            if queue:
+                self._new.append(queue)
+            task.steps = ProgramMachine(task.program)
+            self._advance(task, now)
             if self._to_write:
                 return self._write(self._to_write.popleft(), now)
         if self._to_write or self._new:
@@ -256,25 +262,13 @@ class TablePass(Generic[R]):
         until = min(until, self._resting[0][0] if self._resting else inf)
         return Wait(None if until == inf else until)
 
-    def _begin(self, now: float) -> None:
-        """Begin the next new item of the segment whose turn it is."""
-        queue = self._new.popleft()
-        task = queue.popleft()
-        if queue:
-            self._new.append(queue)
-        task.steps = ProgramMachine(task.program)
-        self._advance(task, now)
-
     def _read(self, segment: int, last: WireItem, now: float) -> Send:
         # Charged as a full page until its answer comes: ten pages at once would be a burst.
         self._reads.take(self._most, now)
         start = {"ExclusiveStartKey": last} if last else {}
-        send = self._to("Scan", {**self.scan_of(segment), **start}, segment)
+        send = Send("Scan", {**self.scan_of(segment), **start}, paced=True, second=self.is_second("Scan", segment))
         self._scans[send] = segment, last
         return send
-
-    def _to(self, operation: str, params: Mapping[str, Any], segment: int = 0) -> Send:
-        return Send(operation, params, paced=operation == "Scan", second=self.is_second(operation, segment))
 
     def _write(self, task: _Task, now: float) -> Send:
         assert task.send is not None

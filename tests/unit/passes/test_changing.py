@@ -249,17 +249,24 @@ def test_an_item_that_was_changed_meanwhile_is_changed_if_it_still_meets_the_con
     assert n_of(table)["s001"] == int(n) + changed or not changed
 
 
-def test_an_item_that_is_left_to_another_writer_is_kept_as_that_left_it(tmp_path: Path) -> None:
-    """So undoing the pass does not undo that writer."""
+def plus_one_of_zero(item: Any) -> Any:
+    return {**item, "n": 1 // (item["n"] == 0)}
+
+
+@pytest.mark.parametrize(("change", "overtaken"), [(ADD, 1), (plus_one_of_zero, 0)], ids=["where", "error"])
+def test_an_item_that_is_left_to_another_writer_is_kept_as_that_left_it(
+    tmp_path: Path, change: Any, overtaken: int
+) -> None:
+    """So undoing the pass does not undo that writer, also if the function fails of what it left."""
 
     def overtake(send: Send) -> None:
         if send.operation == "UpdateItem":
             table.items["s001"]["n"] = {"N": "5"}
 
     table, before = Table([an_item(1)], overtake), Before(tmp_path / "before", "P", ("pk", "sk"), None)
-    report = table.run(a_pass(ADD, "n < :one", before=before))
+    report = table.run(a_pass(change, "n < :one" if overtaken else None, before=before))
     before.close()
-    assert report.overtaken == 1
+    assert (report.overtaken, report.failed) == (overtaken, 1 - overtaken)
     letters = [orjson.loads(line)["Item"]["n"]["N"] for line in (tmp_path / "before").read_bytes().splitlines()]
     assert (letters[0], set(letters[1:])) == ("0", {"5"})
 
