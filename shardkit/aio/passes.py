@@ -9,6 +9,7 @@ from inspect import Parameter, getdoc, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
 from shardkit.aio.migrate import runner_of
+from shardkit.core.calls import explained
 from shardkit.passes import changes
 from shardkit.passes.passes import run_async
 
@@ -26,7 +27,10 @@ def _awaited(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     @wraps(function)
     async def run(*given: P.args, **options: P.kwargs) -> R:
         of_names = {one.name: options.pop(one.name) for one in named if one.name in options}
-        tables = shown.replace(parameters=named).bind(*given, **of_names).arguments
+        try:
+            tables = shown.replace(parameters=named).bind(*given, **of_names).arguments
+        except TypeError as error:
+            raise explained(run, given, of_names, error) from None
         what, change, how = function.__name__, tables.pop("change", None), cast("Any", options)
         runners = [runner_of(one, "Unsharded()").over(how.get("transport")) for one in tables.values()]
         sides = [await one.run(changes.side_of(one.programs, what, how, place)) for place, one in enumerate(runners)]

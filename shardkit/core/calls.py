@@ -73,7 +73,7 @@ def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 running = method(*args, **given)
             except TypeError as error:
-                raise _explained(method, args, given, error) from None
+                raise explained(method, args, given, error) from None
             return await running
 
         return call_async
@@ -85,12 +85,12 @@ def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                 raise  # the method had begun
-            raise _explained(method, args, given, error) from None
+            raise explained(method, args, given, error) from None
 
     return call
 
 
-def _explained(
+def explained(
     method: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], error: TypeError
 ) -> ConfigurationError | UnsupportedParameterError:
     called = type(args[0]).__name__ if method.__name__ == "__init__" else method.__name__

@@ -257,8 +257,7 @@ def passes_of(
             "strategy, use shardkit reshard"
         )
     if len(keys := {one.key_names for one in shardings}) > 1:
-        named = " and ".join(map(str, keys))
-        raise ConfigurationError(f"source, target: must have the same key attributes, got {named}")
+        raise ConfigurationError(f"source, target: must have the same key attributes, got {sorted(keys)}")
     if sum(one.leased for one in programs) > (what != "compare"):
         raise ConfigurationError(
             "source, target: a ShardMap is supported for one table of a copy, and for none of a comparison; give the "

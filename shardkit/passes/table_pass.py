@@ -248,7 +248,6 @@ class TablePass(Generic[R]):
                 return self._read(*self._to_scan.popleft(), now)
             until = min(until, scans)
         while self._new and ready <= now:
-            # Of the segment whose turn it is.
             queue = self._new.popleft()
             task = queue.popleft()
             if queue:
