@@ -61,10 +61,7 @@ class Before(DeadLetters):
         return bool(self._known)
 
     def is_done(self, item: WireItem) -> bool | None:
-        """Return whether the pass that this one resumes has changed an item, or another writer has since then.
-
-        False: a request of the killed process may arrive yet. None: it has sent none.
-        """
+        """Return whether a killed pass, or a writer since, has changed an item. False: it may yet; None: never sent."""
         then = self._known.pop(self._key(item), None) if self._known else None
         return None if then is None else then != hash(comparable_item(item))
 

@@ -77,10 +77,7 @@ class ChangeReport(PassReport):
 
 
 class _Change(NamedTuple):
-    """The change of an item; ``after``: what it makes of it, in wire values (None: unknown).
-
-    ``sent``: it may be under way already, from a process that was killed.
-    """
+    """The change of an item; ``after``: the item then, if known; ``sent``: a killed process may have sent it too."""
 
     send: Send
     stored: WireItem
@@ -150,8 +147,7 @@ class Changing(Choosing[ChangeReport]):
         report = self.report
         if not self.writes or report.failed < _GIVEN_UP or report.changed or report.unchanged:
             return None
-        (_, reason), *_ = report.failures
-        return ShardkitError(f"none of the first {report.failed:,} items could be changed: {reason}")
+        return ShardkitError(f"none of the first {report.failed:,} items could be changed: {report.failures[0][1]}")
 
     def take(self, segment: int, answer: Response) -> Tasks:
         before = self.before
@@ -246,9 +242,8 @@ class Changing(Choosing[ChangeReport]):
             if lost and not deletes:
                 if change.after is None or comparable_item(logical) != comparable_item(change.after):
                     raise UnknownOutcomeError(
-                        "the answer to its update was lost (or its process killed), and it is not as it was read: this "
-                        "update changed it, or another writer; it was not sent again, because it might be made twice; "
-                        "look at the item"
+                        "the answer to its update was lost (or its process killed), and it has changed, by this update "
+                        "or another writer; it was not sent again, as it might be made twice; look at the item"
                     )
                 self.count(changed=1)
                 return
@@ -310,8 +305,7 @@ class Copying(Changing):
         target, logical, shard = self.target, change.logical, None
         draw = key_draw("copy", tuple(plain(value) for value in self.key(logical).values()))
         if isinstance(target.strategy, RandomSuffix) and not target.strategy.locate:
-            shards = target.strategy.shards_for(plain(logical[self.sharding.partition_key]))
-            shard = shards[int(draw * len(shards))]
+            shard = (yield from target.known()).drawn(logical[self.sharding.partition_key], draw)
         how = FanOutOptions(1, lambda: draw)
         try:
             yield from target.item("PutItem", change.send.params, shard=shard, return_shards=False, fan_out=how)
