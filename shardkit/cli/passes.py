@@ -15,9 +15,7 @@ from shardkit.passes.table_pass import PassReport
 R = TypeVar("R", bound=PassReport)
 PACE = "Pace"  # how --help groups the options
 CONNECTIONS = 10
-write_units = option(
-    "--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%."
-)
+write_units = option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units a second, or a share: 20%.")
 read_units = option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
 pace = several(write_units, read_units)
 

@@ -285,7 +285,7 @@ def passes_of(
         else:
             kind = Copying if what == "copy" else Changing
             machine = kind(sharding, wanted, descriptions[-1] if dry else None, programs[-1].table, **given)
-            machine.target = programs[-1]
+            machine.target, machine.stored = programs[-1], shardings[-1]
             for name in {"if_unchanged", "overwrite", "prices"}.intersection(options):
                 setattr(machine, name, options[name])  # type: ignore[literal-required]
         if path is not None and not dry:

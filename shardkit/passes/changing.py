@@ -289,6 +289,7 @@ class Copying(Changing):
     """
 
     target: Programs
+    stored: Sharding  # the target's, also of the stage of its map
     overwrite = False
 
     def is_second(self, operation: str, segment: int = 0) -> bool:
@@ -304,8 +305,8 @@ class Copying(Changing):
     def _program(self, change: _Change) -> Program[None]:
         target, logical, shard = self.target, change.logical, None
         draw = key_draw("copy", tuple(plain(value) for value in self.key(logical).values()))
-        if isinstance(target.strategy, RandomSuffix) and not target.strategy.locate:
-            shard = (yield from target.known()).drawn(logical[self.sharding.partition_key], draw)
+        if isinstance(self.stored.strategy, RandomSuffix) and not self.stored.strategy.locate:
+            shard = self.stored.drawn(logical[self.sharding.partition_key], draw)
         how = FanOutOptions(1, lambda: draw)
         try:
             yield from target.item("PutItem", change.send.params, shard=shard, return_shards=False, fan_out=how)

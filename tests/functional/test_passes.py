@@ -13,6 +13,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from shardkit import (
     CalculatedSuffix,
     ConfigurationError,
+    RandomSuffix,
     Resharding,
     ShardedTable,
     ShardMap,
@@ -207,6 +208,13 @@ def test_placeholders_of_a_condition_and_of_a_change_are_kept_apart(table: Any) 
     taken: Any = {"ExpressionAttributeNames": {"#cu0": "n"}, "ExpressionAttributeValues": {":c0": 5}}
     report = update(table, lambda item: {**item, "n": 0, "more": 1}, where="#cu0 < :c0", **taken, **FAST)
     assert (report.changed, count(table, where=Attr("new").eq(7) & Attr("more").eq(1)).found) == (5, 5)
+
+
+def test_copied_into_a_table_whose_map_has_random_suffixes(resource: DynamoDBServiceResource, table: Any) -> None:
+    target = make_table(resource, ("Date", "S"), ("OrderId", "S"))
+    ShardMapAdmin(target).create(RandomSuffix(3))
+    reports = [copy(table, ShardedTable(target, ShardMap()), **FAST) for _ in range(2)]
+    assert [(one.changed, one.unchanged, one.failed) for one in reports] == [(21, 0, 0), (0, 21, 0)]
 
 
 def test_a_copy_is_tried_first(resource: DynamoDBServiceResource, table: Any) -> None:

@@ -106,7 +106,7 @@ def test_each_item_is_copied_once_whatever_fails(faults: list[Any], kills: list[
         machine: Any = None
         for most in [*kills, 100_000]:
             machine = Copying(sharding(Unsharded()), Wanted("PutItem"), table="T", **options(**kept))
-            machine.target, machine.overwrite = programs(strategy), overwrite
+            machine.target, machine.stored, machine.overwrite = programs(strategy), sharding(strategy), overwrite
             two.run(machine, most)
             kept = {"positions": dict(machine.positions)}
             two.timed._simulator._arrivals.clear()  # noqa: SLF001 - answers to a process that is no more
