@@ -54,8 +54,8 @@ class LockedFile:
                 file = _locked(self.path)
             except BlockingIOError as error:
                 raise ConfigurationError(
-                    f"{self._option}: {str(self.path)!r} is in use by another process; wait until it ends, or give "
-                    "another path"
+                    f"{self._option}: {str(self.path)!r} is in use by another process, or for something else; wait "
+                    "until it ends, or give another path"
                 ) from error
             except OSError as error:
                 raise ConfigurationError(

@@ -117,6 +117,7 @@ def _opened(call: Call, names: tuple[str, ...], given: dict[str, Any]) -> list[S
         how = {"max_concurrency": given["workers"], "transport": default_transport(one.profile)}
         make = partial(ShardedTable, resources[one].Table(name), **how)
         tables.append(following(make) if form is None else make(strategy=parsed_strategy(form)))
+        call.say(f"{name}: {tables[-1].strategy!r}")
     return tables
 
 
@@ -129,7 +130,7 @@ def _ran(call: Call, what: str, tables: list[ShardedTable], given: dict[str, Any
     if "write_units" in given:
         taken["write_units"] = rate_of(given["write_units"])
         if not given["dry_run"]:
-            _confirm(call, what, tables[-1], given)
+            _confirm(call, what if len(tables) == 1 else f"{what} {tables[0].name}", tables[-1], given)
     for name in ("workers", "yes", *(name for name, one in taken.items() if one is None)):
         taken.pop(name, None)
     done = shown.run(call, tables[0].name, lambda: getattr(changes, what)(*tables, *change, **taken))
@@ -175,9 +176,8 @@ def _told(report: Any) -> dict[str, Any]:
 
 
 def _counted(report: Any) -> str:
-    counted = {name: getattr(report, name, 0) for name in _COUNTED}
-    if hasattr(report, "equal"):
-        del counted["failed"]  # they are the differences
+    # What a comparison failed are the differences.
+    counted = {name: getattr(report, name, 0) for name in _COUNTED if name != "failed" or not hasattr(report, "equal")}
     return "".join(f", {number:,} {name}" for name, number in counted.items() if number)
 
 

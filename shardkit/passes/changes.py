@@ -57,7 +57,6 @@ class Options(TypedDict, total=False):
     prices: Prices | None
     write_units: float | str | None
     read_units: float | None
-    workers: int
     segments: int
     processes: int | None
     connect: Connect | None
@@ -76,7 +75,7 @@ WITHOUT: Mapping[str, Sequence[str]] = {
     "compare": (*_READ, "where", "index", "ExpressionAttributeNames", "ExpressionAttributeValues"),
 }
 """The options that a pass does not have."""
-OF_THREADS = ("workers", "processes", "connect")
+OF_THREADS = ("processes", "connect")
 """Those that no async pass has."""
 _OPERATIONS = {"count": "", "update": "UpdateItem", "delete": "DeleteItem", "copy": "PutItem"}
 
@@ -109,7 +108,8 @@ def update(table: Any, change: Update, **options: Unpack[Options]) -> ChangeRepo
     is looked at again, and updated if it still meets ``where``. An update whose answer is lost is never made twice.
 
     Args:
-        table: A ``ShardedTable`` (of a period of a ``TimeSeries``: of its table), or a boto3 ``Table``.
+        table: A ``ShardedTable`` (of a period of a ``TimeSeries``: of its table), whose ``max_concurrency`` limits the
+            requests in flight; or a boto3 ``Table``.
         change: An UpdateExpression; or a function of an item, as ``scan_items`` returns it, that returns the new item
             (None: it stays as it is), of which the attributes that differ are written.
         **options: The options:
@@ -126,10 +126,9 @@ def update(table: Any, change: Update, **options: Unpack[Options]) -> ChangeRepo
             * ``dry_run: bool = False``: Write nothing, and report what it would take; with ``prices: Prices`` in
               dollars too.
             * ``write_units``, ``read_units``, ``progress``: As for :func:`shardkit.backfill_index`.
-            * ``segments: int``: Places of the table that are written in turn: by default 100, or ``workers`` if that is
-              more. Give twice the number of partitions of a larger table.
-            * ``workers``, ``processes``, ``connect``, ``transport``: As for :func:`shardkit.streaming_bulk`; a worker
-              sends one item.
+            * ``segments: int = 100``: Places of the table that are written in turn; at least ``max_concurrency``. Give
+              twice the number of partitions of a larger table.
+            * ``processes``, ``connect``, ``transport``: As for :func:`shardkit.streaming_bulk`.
             * ``journal: str | os.PathLike``: A file that makes it resumable, deleted at the end. An update needs
               ``before`` too, so that nothing is changed twice.
 
@@ -153,7 +152,7 @@ def delete(table: Any, **options: Unpack[Options]) -> ChangeReport:
     """Delete the items of a table that meet a condition; without ``where``, all.
 
     Example:
-        delete(orders, where=Attr("Date").lt("2014"), before="deleted.jsonl")
+        delete(orders, where=Attr("Status").eq("done"), before="deleted.jsonl")
 
     Arguments, report, exceptions and cost are those of :func:`update`. An attribute that another writer has added to an
     item since it was read goes unnoticed, and is deleted with it. IAM: that of :func:`count`, ``dynamodb:DeleteItem``.
@@ -172,7 +171,7 @@ def copy(source: Any, target: Any, **options: Unpack[Options]) -> ChangeReport:
 
     Args:
         source: A ``ShardedTable``, or a boto3 ``Table``; its client reads.
-        target: Likewise; its client writes. It has key attributes of the same names.
+        target: Likewise, with the same key attributes; its client writes.
         **options: Those of :func:`update`, as far as ``help`` shows them here; ``dead_letters`` are whole items, and
             ``overwrite: bool = False`` says whether to replace items that the target has.
 
@@ -197,7 +196,7 @@ def compare(source: Any, target: Any, **options: Unpack[Options]) -> CompareRepo
 
     Args:
         source: A ``ShardedTable``, or a boto3 ``Table``.
-        target: Likewise, with key attributes of the same names.
+        target: Likewise, with the same key attributes.
         **options: Those of :func:`update`, as far as ``help`` shows them here; ``dead_letters`` has all differences
             (the source's items, loaded into the target, repair it), and ``sample: float = 1`` is the share of the
             partition keys to compare, drawn at random.
@@ -212,7 +211,7 @@ def compare(source: Any, target: Any, **options: Unpack[Options]) -> CompareRepo
 
 
 def _run(_: type[T], what: str, options: Options, *tables: Any, change: Any = None) -> T:
-    runners = [runner_of(table, options.get("workers"), options.get("transport")) for table in tables]
+    runners = [runner_of(table, transport=options.get("transport")) for table in tables]
     sides = [one.run(side_of(one.programs, what, options, place)) for place, one in enumerate(runners)]
     through = None
     if (count := options.get("processes")) is not None:
@@ -256,8 +255,9 @@ def passes_of(
             f"target: must be another table than the source, got {programs[1].table!r}; to give a table another "
             "strategy, use shardkit reshard"
         )
-    if len(keys := {one.key_names for one in shardings}) > 1:
-        raise ConfigurationError(f"source, target: must have the same key attributes, got {sorted(keys)}")
+    keys = [{name: one.types.get(name, "?") for name in one.key_names} for one in shardings]
+    if keys[0] != keys[-1]:
+        raise ConfigurationError(f"source, target: must have the same key attributes, got {keys[0]} and {keys[1]}")
     if sum(one.leased for one in programs) > (what != "compare"):
         raise ConfigurationError(
             "source, target: a ShardMap is supported for one table of a copy, and for none of a comparison; give the "
@@ -296,8 +296,9 @@ def passes_of(
             kept = files.enter_context(closing(DeadLetters(letters, load=uuid.uuid4().hex, where=lambda _: "")))
 
             def failed(item: WireItem, error: Exception) -> None:
-                # Of one table, keys as text, because to load the items would not repeat a change.
-                shown = from_wire_item(item) if len(runners) > 1 else BadRecord(_text(machine.key(item)), error)
+                # Otherwise keys as text, because to load the items would mend nothing.
+                mends = len(runners) > 1 and not str(error).startswith("additional")
+                shown = from_wire_item(item) if mends else BadRecord(_text(machine.key(item)), error)
                 kept.add([(Place(0, 0), BulkResult(shown, "", None, ok=False, error=error))])
 
             machine.failed = failed
@@ -316,7 +317,7 @@ def passes_of(
             "keys": list(sharding.key_names),
             "sample": share,
             "dry_run": dry,
-            "before": path and os.path.realpath(path),
+            "before": path and str(path),
             "wanted": " ".join(_text(one if callable(one) else {"": one}) for one in wanted),
         },
         held=held,

@@ -45,9 +45,8 @@ class ChangeReport(PassReport):
 
     Attributes:
         table: The table's name; of a copy, the target's.
-        read: The items that were read.
-        found: Those that meet ``where``.
-        changed: Those that were updated, deleted or copied.
+        read: The items that were read; ``found``: those that meet ``where``; ``changed``: those that were updated,
+            deleted or copied.
         unchanged: Those that the function left as they are, or that the target of a copy has already.
         overtaken: Those that another writer changed meanwhile, so that they do not meet ``where`` any more, or changed
             again and again. They are as that writer left them.
@@ -143,11 +142,10 @@ class Changing(Choosing[ChangeReport]):
         left = (one for one in range(self._segments) if self.positions.get(one, {}) is not None)
         return {**self._given, "before": min((self._starts.get(one, since) for one in left), default=since)}
 
-    def problem(self) -> Exception | None:
-        report = self.report
-        if not self.writes or report.failed < _GIVEN_UP or report.changed or report.unchanged:
-            return None
-        return ShardkitError(f"none of the first {report.failed:,} items could be changed: {report.failures[0][1]}")
+    def fail(self, key: WireItem, error: Exception) -> None:
+        super().fail(key, error)
+        if self.writes and self.report.failed == _GIVEN_UP and not (self.report.changed or self.report.unchanged):
+            self._error = self._error or ShardkitError(f"none of the first {_GIVEN_UP} items could be changed: {error}")
 
     def take(self, segment: int, answer: Response) -> Tasks:
         before = self.before
@@ -283,10 +281,7 @@ class Changing(Choosing[ChangeReport]):
 
 
 class Copying(Changing):
-    """Copies the items that meet a condition. The target is the second client.
-
-    A random suffix is drawn by the logical key, so an item that is copied twice is not on two shards.
-    """
+    """Copies items to the second client's table; a random suffix is drawn by the key, and so the same again."""
 
     target: Programs
     stored: Sharding  # the target's, also of the stage of its map

@@ -75,10 +75,7 @@ class Choosing(TablePass[R]):
         self._index = sharding.sharded.get(wanted.scan.get("IndexName"))
 
     def chosen(self, answer: Response, make: Callable[[WireItem, WireItem, int | None], T | None]) -> list[T]:
-        """Return what ``make`` makes of each item that meets the condition, but None.
-
-        ``make`` is given the item as it is stored, the logical one, and its shard.
-        """
+        """Return what ``make`` makes of each item that meets the condition, as stored and logical, and of its shard."""
         items, found = answer.get("Items", ()), []
         self.count(read=answer.get("ScannedCount", len(items)))
         for stored in items:

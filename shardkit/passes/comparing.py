@@ -13,6 +13,7 @@ from shardkit.dynamodb.values import WireItem, comparable_item, differing
 from shardkit.errors import ShardkitError
 from shardkit.passes.choosing import Choosing, Wanted
 from shardkit.passes.table_pass import PassOptions, PassReport, Tasks
+from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
@@ -87,9 +88,13 @@ class Comparing(Choosing[CompareReport]):
     def take(self, segment: int, answer: Response) -> Tasks:
         self.sharding = self._sides[segment >= self._half]
         failed = self.report.failed
-        items = self.chosen(answer, lambda _stored, logical, _shard: logical)
+        items = self.chosen(answer, self._placed)
         counted = Counter(read=answer["ScannedCount"], failed=self.report.failed - failed)
         return [({}, self._compare(segment, items, counted))]
+
+    def _placed(self, _: WireItem, item: WireItem, shard: int | None) -> tuple[WireItem, bool]:
+        """Return an item, and whether it is where reads look for it."""
+        return item, self.sharding.known_shard(item, WIRE_VALUES.python(item)) in {(shard, True), (None, False)}
 
     def concluded(self) -> CompareReport:
         estimates = {} if self.report.sample == 1 else {name: self._estimate(name) for name in COUNTED}
@@ -103,10 +108,10 @@ class Comparing(Choosing[CompareReport]):
         found = sample.total(name)
         return found if found.value else found._replace(high=keys_unseen(sample.share))
 
-    def _compare(self, segment: int, items: Sequence[WireItem], counted: Counter[str]) -> Program[None]:
+    def _compare(self, segment: int, items: Sequence[tuple[WireItem, bool]], counted: Counter[str]) -> Program[None]:
         of_target = segment >= self._half
         other = self._programs[not of_target]
-        keys, how = [other.form.shown(self.key(item)) for item in items], FanOutOptions(1, self.draw)
+        keys, how = [other.form.shown(self.key(item)) for item, _ in items], FanOutOptions(1, self.draw)
         try:
             look = other.batch_get_items(keys, {"ConsistentRead": True}, fan_out=how)
             answer = (yield from look) if keys else {"Items": ()}
@@ -114,13 +119,14 @@ class Comparing(Choosing[CompareReport]):
             self._error = ShardkitError(f"items cannot be looked up in the other table: {error}")
             return
         there = {comparable_item(self.key(item)): item for item in map(other.form.item, answer["Items"])}
-        for item in items:
+        for item, placed in items:
             found = there.get(comparable_item(self.key(item)))
             differ = set() if found is None else differing(item, found)
-            if found is not None and (of_target or not differ):
+            if found is not None and (placed if of_target else not differ):
                 continue
-            what = "different" if differ else "additional" if of_target else "missing"
+            what = "additional" if of_target else "different" if differ else "missing"
             counted.update([what, "failed"])
             self.count(**{what: 1})
-            self.fail(item, ShardkitError(f"{what}: {', '.join(sorted(differ))}" if differ else what))
+            more = ", ".join(sorted(differ)) if placed else "in a shard where reads do not look"
+            self.fail(item, ShardkitError(f"{what}: {more}" if more else what))
         self._of.setdefault(segment, Counter()).update(counted)

@@ -16,6 +16,7 @@ from shardkit import (
     RandomSuffix,
     Resharding,
     ShardedTable,
+    ShardkitError,
     ShardMap,
     ShardMapAdmin,
     StageError,
@@ -23,7 +24,7 @@ from shardkit import (
     bulk_load,
     install,
 )
-from shardkit.passes import copy, count, delete, update
+from shardkit.passes import compare, copy, count, delete, update
 from tests.support.series import a_series
 from tests.support.tables import GlobalIndex, make_table
 
@@ -129,11 +130,11 @@ def test_a_killed_pass_goes_on_and_changes_nothing_twice(table: Any, tmp_path: P
     add = ("SET n = n + :x", {"where": Attr("n").exists(), "ExpressionAttributeValues": {":x": 100}, **FAST, **files})
 
     def kill(report: Any) -> None:
-        if report.changed == 5:
+        if report.changed >= 5:
             raise KilledError
 
     with pytest.raises(KilledError):
-        update(table, add[0], progress=kill, workers=1, **add[1])
+        update(table, add[0], progress=kill, **add[1])
     with pytest.raises(ConfigurationError, match=r"journal: .* is of another update \(wanted differ"):
         update(table, add[0], **{**add[1], "where": None})
     with pytest.raises(ConfigurationError, match=r"journal: .* is damaged, or not a journal of kind 'delete'"):
@@ -172,6 +173,38 @@ def test_what_fails_is_in_the_dead_letters_as_text(table: Any, tmp_path: Path) -
 def test_wrong_arguments(table: Any, given: Any, error: str) -> None:
     with pytest.raises(Exception, match=error if error != "where" else "."):
         count(table, **given)
+
+
+def test_a_change_that_no_item_takes_ends_soon(table: Any) -> None:
+    """What has an invalid expression is refused at each item; not until all of a page were tried."""
+    items = [{"Date": f"x{number}", "OrderId": "C"} for number in range(300)]
+    bulk_load(table, items)
+    with pytest.raises(ShardkitError, match="none of the first 100 items could be changed"):
+        update(table, "SET m = n + :gone", **FAST)
+    with pytest.raises(ShardkitError, match="none of the first 100 items could be changed: 'gone'"):
+        update(table, lambda item: {**item, "n": item["gone"]}, **FAST)
+
+
+def test_an_item_that_the_target_has_twice_is_found(resource: DynamoDBServiceResource, table: Any) -> None:
+    """Its second copy is in a shard where reads do not look."""
+    other = ShardedTable(
+        make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Copies"), CalculatedSuffix("OrderId", 4)
+    )
+    copy(table, other, **FAST)
+    whole = compare(table, other, read_units=None, segments=3)
+    assert (whole.equal, whole.read) == (True, 42)
+    stored = other.physical_key({"Date": "d", "OrderId": "A03"})["Date"]
+    other.table.put_item(Item={"Date": f"d.{int(stored[2:]) % 4 + 1}", "OrderId": "A03", "n": 77})
+    found = compare(table, other, read_units=None, segments=3)
+    assert (found.equal, found.additional, found.missing, found.different) == (False, 1, 0, 0)
+    assert found.failures[0][1] == "additional: in a shard where reads do not look"
+
+
+def test_a_table_whose_keys_are_of_another_type(resource: DynamoDBServiceResource, table: Any) -> None:
+    other = make_table(resource, ("Date", "S"), ("OrderId", "N"), name="Numbers")
+    for what in (copy, compare):
+        with pytest.raises(ConfigurationError, match=r"must have the same key attributes, got .*'S'.* and .*'N'"):
+            what(table, other)
 
 
 def test_a_table_is_not_copied_into_itself(table: Any) -> None:
