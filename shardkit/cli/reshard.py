@@ -80,7 +80,7 @@ def _run(verb: str | None, key: str | None, given: Given) -> Done:
         if not has_map:
             raise ConfigurationError(
                 "--key: the table has no shard map, by which one key can grow; create it: "
-                "ShardMapAdmin(table).create(strategy)"
+                "ShardMapAdmin(table).create(strategy), deploy ShardMap() to every process, and add --deployed"
             )
         return mapped.grow(key, options["shards"])
     if verb is None:

@@ -17,6 +17,8 @@ from shardkit.migrate.admin import TooEarlyError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
 from shardkit.strategies import Resharding, Strategy
 
+_EVERY = "every process that uses the table must have ShardMap() as its strategy"
+
 
 class Mapped(ReshardSteps):
     """The verbs, and the growth of one key; ``sleep`` and ``clock`` are for tests."""
@@ -66,7 +68,10 @@ class Mapped(ReshardSteps):
         if shards is None:
             raise ConfigurationError("--shards: missing; give how many shards the key gets, for example --shards 80")
         verb, step = f"--key {shlex.quote(key)}", partial(self._admin.grow, key, shards=shards)
-        state = self._step(verb, step)
+        begins = _under_way(self._admin.read()) is None
+        if begins:
+            self.confirm("deployed", _EVERY)
+        state = self._step(f"{verb} --deployed" if begins else verb, step)
         while state.stage != "move" and self.given["wait"]:
             state = self._step(verb, step)
         told = {"stage": state.stage, "key": key, "shards": shards}
@@ -125,7 +130,7 @@ class Mapped(ReshardSteps):
             raise ConfigurationError(
                 f"start: a move is under way, in stage {state.stage!r}; go on with: {self.due(state)}"
             )
-        self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
+        self.confirm("deployed", _EVERY)
         self.check(move)
         return self._told(self._step("start --deployed", lambda: self._admin.start(move.new)))
 

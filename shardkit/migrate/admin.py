@@ -39,7 +39,7 @@ class ShardMapAdmin:
     Example:
         admin = ShardMapAdmin(boto3.resource("dynamodb").Table("Orders"))
         admin.create(CalculatedSuffix("OrderId", shards=200))  # the table's strategy until now
-        admin.grow("2014-07-09", shards=400)  # again when it says, until the stage is "move"
+        admin.grow("2014-07-09", shards=400)  # with ShardMap() in every process; again until the stage is "move"
 
     A change is made on the condition that the map is as it was read. It is refused until every process has left the
     stage before the last one: 630 seconds after the last change. The times are those of DynamoDB's answers, so that
@@ -174,6 +174,8 @@ class ShardMapAdmin:
         Example:
             admin.start(CalculatedSuffix("OrderId", shards=400))
 
+        Every process that uses the table must have ``ShardMap()`` as its strategy before: others would miss items.
+
         Args:
             new: The strategy to move to.
 
@@ -275,9 +277,11 @@ class ShardMapAdmin:
             while admin.grow("2014-07-09", shards=400).stage != "move":
                 time.sleep(admin.wait())
 
-        Call it again, with the same arguments, until the stage is ``"move"``: then all processes write new items of the
-        key to its new shards, and read both. That takes 21 minutes. The other keys do not change. The table may stay in
-        ``"move"`` for good. Others can grow after the move is finished, which needs the mover.
+        Every process that uses the table must have ``ShardMap()`` as its strategy before: others would miss items of
+        the key, and store some twice. Call it again, with the same arguments, until the stage is ``"move"``: then all
+        processes write new items of the key to its new shards, and read both. That takes 21 minutes. The other keys do
+        not change. The table may stay in ``"move"`` for good. Others can grow after the move is finished, which needs
+        the mover.
 
         Args:
             key: The logical partition key; or several, ``{"2014-07-09": 400, "2014-07-10": 200}``.

@@ -389,7 +389,7 @@ def test_a_move(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPat
     sent |= {"advance": actions("advance"), "status": actions("status")}
     actions("advance")
     sent |= {verb: actions(verb) for verb in ("move", "verify", "finish")}
-    sent["--key"] = actions("--key", USER, "--shards", "8")
+    sent["--key"] = actions("--key", USER, "--shards", "8", "--deployed")
     rows = re.search(r"^\| verb \| actions \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     assert rows is not None
     told: dict[str, set[str]] = {}

@@ -314,7 +314,7 @@ def test_from_switch_to_guard_with_stubs(table: Table) -> None:
             "--deployed: every process that uses the table must be in stage 'move'; add --deployed",
         ),
         (("--offline", *TO), "--stopped: all services that use the table must be stopped"),
-        (("--key", "k", "--shards", "8"), "--key: the table has no shard map, by which one key can grow"),
+        (("--key", "k", "--shards", "8"), "create(strategy), deploy ShardMap() to every process, and add --deployed"),
         (("advance", *TO), "table 'Orders' has no shard map (start makes one); if the stages are in the code, give"),
         (("status",), "table 'Orders' has no shard map (start makes one)"),
         (
@@ -512,7 +512,7 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
 
 
 def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
-    """Without a mover: two waits, and then new items use all shards."""
+    """Without a mover: two waits, and then new items use all shards. What begins it needs ``ShardMap()`` everywhere."""
     strategy = CalculatedSuffix("sk", 2)
     orders = ShardedTable(table, strategy)
     for item in orders.scan_items():
@@ -521,7 +521,10 @@ def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
         orders.put_item(Item={"pk": "hot", "sk": f"s{number}"})
     moment.admin(table).create(strategy)
     moment.wait(700)
-    shown = lines("--key", "hot", "--shards", "8", code=3)
+    refused = run("--key", "hot", "--shards", "8", "--wait", code=2).stderr
+    assert "--deployed: every process that uses the table must have ShardMap() as its strategy" in refused
+    assert moment.admin(table).read().stage == "old"
+    shown = lines("--key", "hot", "--shards", "8", "--deployed", code=3)
     assert shown[0].startswith("key 'hot' does not have its new shards yet: the map is at 'guard'")
     assert sorted(next_command(shown)) == sorted(["--key", "hot", "--shards", "8", "--wait"])
     shown = lines("--key", "hot", "--shards", "8", "--wait")
