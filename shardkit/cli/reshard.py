@@ -74,8 +74,9 @@ def _run(verb: str | None, key: str | None, given: Given) -> Done:
     table, _, options = given
     admin = ShardMapAdmin(table)
     static, mapped, has_map = Static(*given), Mapped(admin, *given), admin.exists()
-    if has_map and options["stage"] is not None:
-        raise ConfigurationError("--stage: the table has a shard map, and the stage is in it; omit --stage")
+    for flag in ("stage", "static"):
+        if has_map and options[flag]:
+            raise ConfigurationError(f"--{flag}: the table has a shard map, and the stage is in it; omit --{flag}")
     if key is not None:
         if not has_map:
             raise ConfigurationError(

@@ -455,6 +455,8 @@ def test_what_the_map_refuses(moment: Moment) -> None:
     lines(*TO, "start")
     moment.wait(700)
     assert "--deployed: every process that uses the table must have ShardMap()" in run(*TO, "start", code=2).stderr
+    static = run(*TO, "start", "--static", "--deployed", code=2).stderr
+    assert static == "not begun: --static: the table has a shard map, and the stage is in it; omit --static\n"
     assert "--to: missing" in run("start", "--deployed", code=2).stderr
     wrong = ("--from", '{"type": "CalculatedSuffix", "by": "sk", "shards": 2}', *TO[2:])
     assert "--from, --to: the shard map has Unsharded()" in run(*wrong, "start", "--deployed", code=2).stderr
