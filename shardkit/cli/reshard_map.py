@@ -170,6 +170,12 @@ class Mapped(ReshardSteps):
     def _finish(self) -> Done:
         self._check_stage()
         moves = self._move().moves
+        if moves and self.given["wait"] and self._admin.wait():
+            # What is left now is left after the wait, too. A verification after it is needed all the same.
+            before = self.verify(self._mapped(), left=self._left())
+            if before.code:
+                return before
+            self._progress.restart(None)  # rich 13 shows one bar at a time
         self._wait()
         if seconds := self._admin.wait():
             # A process that is still in "switch" could leave a stub behind the verification.

@@ -502,7 +502,9 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     early = run("finish", code=3).stderr
     assert "not every process has followed" in early
     assert next_command([early]) == ["finish", "--wait"]
+    began = moment.now
     shown = lines("finish", "--wait", code=1)
+    assert moment.now == began  # it does not wait for what is left
     assert "6 items verified: 6 are not at their new places" in shown
     assert shown[-1].startswith("next: shardkit reshard Orders ")  # nothing failed that could be mended
     assert next_command(shown) == ["move"]
@@ -511,6 +513,22 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     assert "--stage: the table has a shard map" in run("move", "--stage", "move", code=2).stderr
     told = json.loads(run("finish", "--wait", "--json").stdout)
     assert (told["verified"], told["left"], told["stage"]) == (6, 0, "new")
+
+
+def test_finish_verifies_again_after_the_wait(moment: Moment, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then a process may be in stage switch."""
+
+    def leave_a_stub(seconds: float) -> None:
+        table.put_item(Item={"pk": "k", "sk": "late", MARK: "stub"})
+        moment.wait(seconds)
+
+    lines(*TO, "start")
+    lines(*TO, "start", "--deployed")
+    for _ in range(2):
+        lines("advance", "--wait")
+    lines("move")
+    monkeypatch.setattr(COMMAND, "Mapped", partial(COMMAND.Mapped, sleep=leave_a_stub))
+    assert "1 are not at their new places, all of them stubs" in "".join(lines("finish", "--wait", code=1))
 
 
 def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
