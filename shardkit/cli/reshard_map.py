@@ -15,6 +15,7 @@ from shardkit.cli.screen import CommandProgress, Line, duration
 from shardkit.errors import ConfigurationError, StageError
 from shardkit.migrate.admin import TooEarlyError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
+from shardkit.sharding.shard_map import can_grow, grown, is_growth
 from shardkit.strategies import Resharding, Strategy
 
 _EVERY = "every process that uses the table must have ShardMap() as its strategy"
@@ -67,17 +68,25 @@ class Mapped(ReshardSteps):
         """Give one key more shards: the step that is due, or all."""
         if shards is None:
             raise ConfigurationError("--shards: missing; give how many shards the key gets, for example --shards 80")
-        verb, step = f"--key {shlex.quote(key)}", partial(self._admin.grow, key, shards=shards)
-        begins = _under_way(self._admin.read()) is None
-        if begins:
+        verb, step = f"--key {shlex.quote(key)} --shards {shards}", partial(self._admin.grow, key, shards=shards)
+        state = self._admin.read()
+        under_way = _under_way(state)
+        if under_way is None:
             self.confirm("deployed", _EVERY)
-        state = self._step(f"{verb} --deployed" if begins else verb, step)
+        elif not can_grow(under_way.old) or under_way.new != grown(under_way.old, {key: shards}):
+            finish = f", then {self.again('finish --wait')}" if state.stage == "move" and under_way.moves else ""
+            raise StageError(
+                f"--key: another move is under way, in stage {state.stage!r}, to {under_way.new!r}; end it first: "
+                f"{self.due(state)}{finish}",
+                state.stage,
+            )
+        state = self._step(verb if under_way else f"{verb} --deployed", step)
         while state.stage != "move" and self.given["wait"]:
             state = self._step(verb, step)
         told = {"stage": state.stage, "key": key, "shards": shards}
         if state.stage == "move":
             lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
-            return Done(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
+            return Done(0, told, lines, self._told(state).then)
         again = self.again(f"{verb} --wait"), f"it waits {duration(self._admin.wait())} or more"
         line = f"key {key!r} does not have its new shards yet: the map is at {state.stage!r}, and gets them at 'move'"
         return Done(STOPPED, told, (line,), again)
@@ -235,6 +244,12 @@ class Mapped(ReshardSteps):
         elif state.stage == "move":
             finish = self.again(f"finish{waits}")
             then = (self.again("move"), f"at its end: {finish}") if under_way.moves else (finish,)
+            if is_growth(under_way):
+                then = (
+                    "nothing: no item has to move, and the table may stay so",
+                    f"before another key can grow: {then[0]}",
+                    *then[1:],
+                )
         else:
             then = (*filter(None, [wait]), self.again(f"advance{waits}"))
         told = {

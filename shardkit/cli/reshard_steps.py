@@ -134,7 +134,7 @@ class ReshardSteps:
         With ``back``, it moves from the new strategy to the old one.
         """
         context = click.get_current_context()
-        kept = _KEPT - _STRATEGIES if back else _KEPT
+        kept = _KEPT if context.params["key"] is None and not back else _KEPT - _STRATEGIES
         given = [
             (each.opts[0], context.params[each.name])
             for each in context.command.params

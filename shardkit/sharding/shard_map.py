@@ -123,7 +123,7 @@ class ShardMapState:
         """Return the map after the start of a move to ``new``."""
         if self.stage not in {"old", "new"}:
             raise StageError(
-                f"new: a move is under way, in stage {self.stage!r}, to {self.new!r}; finish it, or go back",
+                f"stage: a move is under way, in stage {self.stage!r}, to {self.new!r}; finish it, or go back",
                 self.stage,
             )
         old = self.old if self.stage == "old" or self.new is None else self.new
@@ -267,14 +267,29 @@ def grown(strategy: Strategy, more: Mapping[Any, int]) -> Strategy:
             f"one key, got {brief(strategy)}; start a move to a strategy with more shards: start(new)"
         )
     assert isinstance(strategy, CalculatedSuffix | RandomSuffix)
-    per_key: Any = strategy.shards if isinstance(strategy.shards, Mapping) else {None: strategy.shards}
-    new = replace(strategy, shards={**per_key, **more})
+    new = replace(strategy, shards={**_per_key(strategy), **more})
     for key, shards in more.items():
         if len(new.shards_for(key)) <= (now := len(strategy.shards_for(key))):
             raise ConfigurationError(
                 f"shards: must be more than the {now:,} that {brief(key)} has, got {brief(shards)}; double them"
             )
     return new
+
+
+def is_growth(move: Resharding) -> bool:
+    """Return whether some logical keys get more shards, and no other changes: then no item has to move."""
+    old, new = move.old, move.new
+    if not (can_grow(old) and can_grow(new)):
+        return False
+    more = dict(_per_key(new).items() - _per_key(old).items())
+    try:
+        return None not in more and new == grown(old, more)
+    except ConfigurationError:  # fewer shards
+        return False
+
+
+def _per_key(strategy: Any) -> dict[Any, int]:
+    return dict(strategy.shards) if isinstance(strategy.shards, Mapping) else {None: strategy.shards}
 
 
 def map_key(keys: KeySchema, types: Mapping[str, str]) -> WireItem:

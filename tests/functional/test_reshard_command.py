@@ -549,12 +549,24 @@ def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
     assert sorted(next_command(shown)) == sorted(["--key", "hot", "--shards", "8", "--wait"])
     shown = lines("--key", "hot", "--shards", "8", "--wait")
     assert shown[0] == "key 'hot' has 8 shards: new items use all of them, and reads find all items"
+    assert shown[1] == "next: nothing: no item has to move, and the table may stay so"
+    assert shown[1:] == lines("status")[2:]
     grown = ShardedTable(table, ShardMap())
     for number in range(4, 30):
         grown.put_item(Item={"pk": "hot", "sk": f"s{number}"})
     assert len({item["pk"] for item in table.scan()["Items"]}) > 5
     assert len(list(grown.query_items(KeyConditionExpression=Key("pk").eq("hot")))) == 30
     assert "--shards: missing" in run("--key", "hot", code=2).stderr
+    # Another key grows after the commands that are named.
+    warm = ("--key", "warm", "--shards", "3")
+    refused = run(*warm, code=3).stderr
+    assert "not begun: --key: another move is under way, in stage 'move', to CalculatedSuffix(" in refused
+    move, finish = refused.partition("end it first: ")[2].split(", then ")
+    for command in (move, finish):
+        lines(*next_command([command]))
+    early = run(*warm, "--deployed", code=3).stderr
+    assert next_command([early]) == [*warm, "--deployed", "--wait"]
+    assert "key 'warm' has 3 shards" in lines(*next_command([early]))[0]
 
 
 def test_strategies_as_json(table: Table) -> None:
