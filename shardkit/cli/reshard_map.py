@@ -205,7 +205,7 @@ class Mapped(ReshardSteps):
             self._admin.delete()
             line = "the shard map was deleted: calls with ShardMap() fail, all others go on"
             return Done(told={"stage": None}, lines=(line,))
-        if not _under_way(state):
+        if idle := not _under_way(state):
             lines.append("nothing to abort: no move is under way")
         while _under_way(state) and not further:
             before = state.stage
@@ -216,6 +216,8 @@ class Mapped(ReshardSteps):
             else:
                 lines.append(f"from {before!r} back to {state.stage!r}")
         told = self._told(state)
+        if idle:
+            told = replace(told, lines=told.lines[:1])  # an earlier abort has said the rest
         if state.new is None:
             away = (
                 "to take the map away: no process may have ShardMap(); deploy in its place the strategy by which the "
@@ -264,7 +266,10 @@ class Mapped(ReshardSteps):
         if under_way and under_way.moves and state.stage == "move":
             lines.append(f"to count the items that are left: {self.again('verify')}")
         if aborted:
-            lines.append(f"the move to {aborted!r} was aborted: no item is at a new place")
+            lines.append(
+                f"the move to {aborted!r} was aborted: no item is at a new place; the map stays, and can no longer be "
+                "deleted"
+            )
         return Done(0, told, tuple(lines), then)
 
 

@@ -477,7 +477,9 @@ def test_it_goes_back_by_the_map(moment: Moment) -> None:
     shown = lines("abort")
     assert shown[:2] == ["from 'guard' back to 'old'", "stage 'old' by the shard map: Unsharded()"]
     assert shown[2].startswith(f"the move to {ADOPT[1]!r} was aborted")
+    assert shown[2].endswith("; the map stays, and can no longer be deleted")
     assert lines("status") == shown[1:]
+    assert lines("abort") == ["nothing to abort: no move is under way", shown[1], shown[3]]
     refused = run("advance", code=2).stderr
     assert "advance: no move is under way" in refused
     assert "must be 'move'" in run("move", code=3).stderr
