@@ -19,7 +19,7 @@ class Before(DeadLetters):
     """A file of items, each on disk before the change of it is sent.
 
     A pass that is resumed (``load`` is its id) reads its letters from the number ``since`` on. An item that is not as
-    its last letter says was changed before, and must not be changed again.
+    its last letter says was changed before, and must not be changed again: ``names`` are its keys (empty: it may be).
 
     Attributes:
         count: The number of the next letter.
@@ -48,7 +48,7 @@ class Before(DeadLetters):
                 f"before: {str(self._file.path)!r} is of another pass, or of one that has ended; give a new file"
             )
         self.count = letter["at"][1] + 1
-        if self.count > self._since:
+        if self._names and self.count > self._since:
             self._known[self._key(letter["Item"])] = hash(comparable_item(letter["Item"]))
         return True
 

@@ -291,7 +291,8 @@ def passes_of(
         if path is not None and not dry:
             state = given["state"]
             since = None if options.get("journal") is None else state.get("before", 0)
-            machine.before = files.enter_context(closing(Before(path, state["pass"], sharding.key_names, since)))
+            met_again = sharding.key_names if what == "update" else ()
+            machine.before = files.enter_context(closing(Before(path, state["pass"], met_again, since)))
         if (letters := options.get("dead_letters")) is not None and not dry:
             kept = files.enter_context(closing(DeadLetters(letters, load=uuid.uuid4().hex, where=lambda _: "")))
 

@@ -23,6 +23,7 @@ from shardkit import (
     Unsharded,
     bulk_load,
     install,
+    open_source,
 )
 from shardkit.passes import compare, copy, count, delete, update
 from tests.support.series import a_series
@@ -173,6 +174,24 @@ def test_what_fails_is_in_the_dead_letters_as_text(table: Any, tmp_path: Path) -
 def test_wrong_arguments(table: Any, given: Any, error: str) -> None:
     with pytest.raises(Exception, match=error if error != "where" else "."):
         count(table, **given)
+
+
+def test_a_killed_deletion_deletes_also_what_others_have_written_meanwhile(table: Any, tmp_path: Path) -> None:
+    files = {"journal": tmp_path / "journal", "before": tmp_path / "before.jsonl"}
+
+    def kill(report: Any) -> None:
+        if report.read:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        delete(table, progress=kill, **FAST, **files)
+    left = table.scan()["Items"]
+    for item in left:
+        table.put_item(Item={**item, "m": 1})
+    report = delete(table, **FAST, **files)
+    assert (table.scan()["Items"], report.changed, report.resumed) == ([], len(left), 0)
+    bulk_load(table, open_source(files["before"]))
+    assert sum(item.get("m", 0) for item in table.scan()["Items"]) == len(left) > 0
 
 
 def test_a_change_that_no_item_takes_ends_soon(table: Any) -> None:
