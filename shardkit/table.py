@@ -19,7 +19,7 @@ from shardkit.runtime.transports import Transport
 from shardkit.sharding.form import PYTHON_VALUES
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
-from shardkit.sharding.parameters import FanOutOptions, check_keywords
+from shardkit.sharding.parameters import NOT_OF_WHOLE_SCANS, FanOutOptions, check_keywords
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
@@ -520,7 +520,7 @@ class ItemOperations(Wrapper):
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
-        check_keywords("Scan", scan, "segments")
+        check_keywords("Scan", scan, "segments", refused=NOT_OF_WHOLE_SCANS)
         return ScanItems(
             self._runner,
             lambda: self._programs.segments(scan, segments, fan_out=self._fan_out),

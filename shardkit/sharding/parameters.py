@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -50,6 +50,9 @@ _ADDED: Mapping[str, tuple[str, ...]] = {
 }
 """The keywords that the methods of ShardedTable add."""
 
+NOT_OF_WHOLE_SCANS = ("ExclusiveStartKey", "Segment", "TotalSegments")
+"""Parameters of Scan that ``scan_items`` refuses."""
+
 
 def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str, Any]:
     """Return the wire parameters of a request; refuse unknown parameters and another table's name."""
@@ -70,11 +73,13 @@ def refuse_kept(sharding: Sharding, options: Params) -> None:
     refuse_attributes(options, sharding.sharded.kept, *PROJECTIONS)
 
 
-def check_keywords(operation: str, params: Params, *added: str) -> None:
+def check_keywords(operation: str, params: Params, *added: str, refused: Iterable[str] = ()) -> None:
+    """Refuse unknown parameters; those that are ``refused`` later, for another reason, are not suggested."""
     known = KEYWORDS[operation].union(added)
     if params.keys() <= known:
         return
     unknown = sorted(params.keys() - known)
+    known = known.difference(refused)
     given = ", ".join(name + did_you_mean(name, (*known, *_ADDED.get(operation, ()))) for name in unknown)
     raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 

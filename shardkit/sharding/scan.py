@@ -14,7 +14,7 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, UnsupportedExpressionError, brief, shard_error
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOutOptions, projected, stored_filters, wire_request
+from shardkit.sharding.parameters import NOT_OF_WHOLE_SCANS, FanOutOptions, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
 from shardkit.sharding.shard_map import map_key
@@ -152,7 +152,7 @@ class StreamOfSegments:
     """
 
     def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, fan_out: FanOutOptions) -> None:
-        own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
+        own = sorted({*NOT_OF_WHOLE_SCANS} & params.keys())
         if own or params.get("Select") == "COUNT":
             raise UnsupportedExpressionError(
                 f"{', '.join(own) or 'Select'}: not supported by scan_items(), which yields the items of all segments; "

@@ -62,7 +62,7 @@ def orders() -> Iterator[ShardedTable]:
             "no type for datetime (give its",
         ),
         (lambda it: it.query_items(KeyConditionExpression=DAY, maxitems=3), "maxitems (did you mean max_items?): not"),
-        (lambda it: it.scan_items(segmens=3), "segmens (did you mean"),
+        (lambda it: it.scan_items(segment=3), "segment (did you mean segments?)"),  # not Segment, which it refuses
         (lambda it: it.query(DAY), "without a keyword; give keywords only: query(KeyConditionExpression=…)"),
         (lambda it: it.query_items(DAY), "give keywords only: query_items(KeyConditionExpression=…)"),
         (lambda it: it.scan(DAY), "give keywords only: scan(FilterExpression=…)"),
