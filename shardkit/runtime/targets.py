@@ -8,6 +8,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from shardkit.errors import ConfigurationError, brief
+from shardkit.strategies import Strategy
 
 _MADE = "creating-client-class.dynamodb"
 
@@ -46,6 +47,10 @@ class Wrapper:
 
 def check_unwrapped(table: Any) -> None:
     """Refuse what wraps a table already where a strategy is given: its own strategy, or its cache, would be ignored."""
+    if isinstance(table, Strategy):
+        raise ConfigurationError(
+            f"table: got {brief(table, 200)}, a strategy; swap the two: table first, then strategy"
+        )
     if isinstance(table, Wrapper):
         raise ConfigurationError(
             f"table: must not be wrapped already, got {brief(table, 200)}; give the table inside (.table), and for a "

@@ -79,6 +79,10 @@ def orders() -> Iterator[ShardedTable]:
             'got the class CalculatedSuffix; call it: CalculatedSuffix(by="OrderId", shards=8)',
         ),
         (
+            lambda it: ShardedTable(cast("Any", it.strategy), cast("Any", it.table)),
+            "table: got CalculatedSuffix(by='OrderId', shards=8), a strategy; swap the two: table first, then strategy",
+        ),
+        (
             lambda _: Resharding(Unsharded(), cast("Any", RandomSuffix), stage="guard"),
             "RangeSuffix(…) or Unsharded(), got the class RandomSuffix; call it: RandomSuffix(shards=8)",
         ),
