@@ -284,6 +284,10 @@ class _Tables(Attachment):
         uncached = Uncached(client, self._call, self._names_of, self.shardings, given.form)
         self._caches = Caches(uncached, given.caches)
 
+    @property
+    def strategies(self) -> Mapping[str, Strategy]:
+        return self._given.tables
+
     def _call(self, operation: str, params: dict[str, Any]) -> Any:
         return self._runner.run(self._uncached(operation, params))
 

@@ -13,7 +13,7 @@ from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
-from shardkit.runtime.runner import Runner, draw_from
+from shardkit.runtime.runner import Runner, check_installed, draw_from
 from shardkit.runtime.targets import Wrapper, check_unwrapped, client_of_table
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.form import PYTHON_VALUES
@@ -654,7 +654,8 @@ class ShardedTable(ItemOperations):
             not signed.
 
     Raises:
-        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
+        ConfigurationError: An argument is invalid, a package that ``transport`` needs is not installed, or the client
+            has the table installed with another strategy.
     """
 
     # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
@@ -707,6 +708,7 @@ class ShardedTable(ItemOperations):
         form = PYTHON_VALUES.signing(cursor_secret)
         self._programs = programs_of(self._table.name, strategy, key_schema, draw_from(rng), form, indexes=indexes)
         self._runner = Runner(client, self._programs, max_concurrency, transport)
+        check_installed(client, self._table.name, strategy)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 
     def __repr__(self) -> str:

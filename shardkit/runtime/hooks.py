@@ -97,6 +97,7 @@ from shardkit.runtime.own_call import (
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import AddedToken
+from shardkit.strategies import Strategy
 
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
@@ -119,6 +120,10 @@ class Rewriter(Protocol):
     @property
     def shardings(self) -> Mapping[str, Sharding]:
         """Those of the tables that are known so far, by plain name."""
+
+    @property
+    def strategies(self) -> Mapping[str, Strategy]:
+        """Those of all its tables, by the names or ARNs that ``install()`` was given."""
 
     def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
         """Return whether a call names a sharded table; raise if the operation is refused there."""

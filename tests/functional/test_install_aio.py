@@ -33,6 +33,8 @@ pytest.importorskip("aiobotocore")
 
 from aiobotocore.session import get_session  # noqa: E402 - only where it is installed
 
+from shardkit.aio import ShardedTable  # noqa: E402
+
 STRATEGY = CalculatedSuffix("sk", shards=3)
 DAY = {"S": "day"}
 IDS = ("a", "b", "c", "d")
@@ -94,6 +96,17 @@ def test_a_client_until_it_is_uninstalled(moto_endpoint: str, table: Any) -> Non
 
     asyncio.run(main())
     assert {item["pk"] for item in table.scan()["Items"]} == {stored(sort) for sort in IDS}
+
+
+def test_a_sharded_table_with_another_strategy_than_is_installed_is_refused(moto_endpoint: str, table: Any) -> None:
+    async def main() -> None:
+        async with over(moto_endpoint) as client:
+            with install(client, {table.name: STRATEGY}):
+                ShardedTable(client, STRATEGY, table_name=table.name)
+                with pytest.raises(ConfigurationError, match="is installed on this client"):
+                    ShardedTable(client, CalculatedSuffix("sk", shards=7), table_name=table.name)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("everywhere", [False, True])

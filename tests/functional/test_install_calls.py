@@ -28,6 +28,7 @@ from shardkit import (
     Resharding,
     ShardedTable,
     ShardkitError,
+    ShardMap,
     ShardQueryError,
     Strategy,
     Unsharded,
@@ -587,6 +588,41 @@ def test_a_sharded_table_over_an_installed_client_is_sharded_once(table: Table) 
     assert sharded.query(KeyConditionExpression=Key("pk").eq("day"))["Items"] == [{"pk": "day", "sk": "a"}]
     assert bulk_load(sharded, [{"pk": "day", "sk": "b"}]).written == 1
     assert {item["pk"] for item in table.scan()["Items"]} == {stored(), stored("b")}
+
+
+OTHERS = {
+    "shards": CalculatedSuffix("sk", shards=7),
+    "separator": CalculatedSuffix("sk", shards=3, separator="#"),
+    "type": RandomSuffix(3),
+    "none": Unsharded(),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_a_sharded_table_with_another_strategy_than_is_installed_is_refused(table: Table, other: Strategy) -> None:
+    """It was accepted: of 50 items that it put, the installed client found 32."""
+    resource = boto3.resource("dynamodb")
+    again = resource.Table(table.name)
+    with install(resource, {table.name: STRATEGY}):
+        with pytest.raises(ConfigurationError) as caught:
+            ShardedTable(again, other)
+        assert f"on this client with {STRATEGY!r}, got {other!r}" in str(caught.value)
+        ShardedTable(resource.Table("other"), other)
+        ShardedTable(table, other)  # of another client
+    ShardedTable(again, other)
+
+
+def test_strategies_that_may_stand_beside_an_installed_one_are_not_refused(table: Table) -> None:
+    """That locate reads more shards changes no key; a map and the stages of a move are made to meet others."""
+    resource = boto3.resource("dynamodb")
+    again = resource.Table(table.name)
+    with install(resource, {table.name: RandomSuffix(3)}):
+        for other in (RandomSuffix(3, locate=True), ShardMap(), Resharding(Unsharded(), STRATEGY, stage="guard")):
+            ShardedTable(again, other)
+    with install(resource, {table.name: CalculatedSuffix(lambda item: item["sk"], shards=3)}):
+        ShardedTable(again, CalculatedSuffix(lambda item: item["sk"], shards=3))
+        with pytest.raises(ConfigurationError, match="is installed on this client"):
+            ShardedTable(again, CalculatedSuffix(lambda item: item["sk"], shards=4))
 
 
 def test_a_bulk_load_of_an_installed_table_would_bypass_the_installation(table: Table) -> None:
