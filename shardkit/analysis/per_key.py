@@ -6,12 +6,12 @@ import base64
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardkit.analysis.hot_index import by_argument, quoted
 from shardkit.analysis.keys import Key, Uniformity, key_text, tells_a_time
-from shardkit.analysis.shards import shards_for
+from shardkit.analysis.shards import ShardsNeeded, better_for, shards_for
 from shardkit.analysis.verdict import Verdict
 
 FEW = 10
@@ -22,6 +22,9 @@ SUFFIXED = (
     "docs/adopt.md"
 )
 """What a strategy for a few hot keys changes for the other keys of a table without suffixes."""
+
+NOT_COUNTED = "their load is not counted, and comes on top"
+"""What the number of shards of one key leaves out: the load of the others, on the same partitions."""
 
 
 def are_few(hot: Collection[Any], keys: int | None) -> bool:
@@ -49,11 +52,15 @@ class PerKey:
         shards: the hot keys, with how many shards each needs; None is every other key, which has one if it is not here.
         by: the attributes to calculate the shard from: the table's sort key; none if it is unknown.
         sharded: whether the table is sharded already, so that ``argument`` is what to change.
+        partitions: the partitions that the table must have for that; None: enough for twice what each key takes.
+        better: the strategy to prefer if the table has more partitions (:func:`shardkit.analysis.shards.better_for`).
     """
 
     shards: Mapping[Any, Any]
     by: Sequence[str] = ()
     sharded: bool = False
+    partitions: int | None = None
+    better: PerKey | None = None
 
     @property
     def argument(self) -> str:
@@ -94,7 +101,7 @@ def per_key(found: Uniformity, verdict: Verdict, by: Sequence[str] = ()) -> PerK
     """
     if verdict.good or found.times:
         return None
-    hot: dict[Key, int | None] = {}
+    hot: dict[Key, ShardsNeeded] = {}
     for usage in found.hottest:
         writes = 0.0 if verdict.writes is None else verdict.writes.rate * usage.write_units / found.write_units
         reads = 0.0
@@ -104,13 +111,32 @@ def per_key(found: Uniformity, verdict: Verdict, by: Sequence[str] = ()) -> PerK
             if usage.read_units is not None:
                 share = usage.read_units / found.read_units
             reads = verdict.reads.rate * share
-        shards = shards_for(read_units=reads, write_units=writes).shards
-        if shards != 1:
-            hot[usage.key] = shards
+        needed = shards_for(read_units=reads, write_units=writes)
+        if needed.shards != 1:
+            hot[usage.key] = needed
     if not are_few([_carrier(key) for key in hot], found.distinct):
         return None
-    known = {_carrier(key): n for key, n in hot.items() if n is not None}
-    return PerKey(known, tuple(by)) if len(known) == len(hot) else None
+    shards = _shards(hot)
+    if shards is None:
+        return None
+    few = PerKey(shards, tuple(by))
+    better = better_for(max(hot.values(), key=lambda one: one.shards or 1))
+    if better is None:
+        return few
+    partitions = better.fits[0].partitions  # for all of them
+    fits = {key: one.fits[0] for key, one in hot.items()}
+    shards = _shards(
+        {
+            key: shards_for(read_units=fit.read_units, write_units=fit.write_units, partitions=partitions)
+            for key, fit in fits.items()
+        }
+    )
+    return few if shards is None else replace(few, better=replace(few, shards=shards, partitions=partitions))
+
+
+def _shards(needed: Mapping[Key, ShardsNeeded]) -> dict[str | bytes, int] | None:
+    known = {_carrier(key): one.shards for key, one in needed.items() if one.shards is not None}
+    return known if len(known) == len(needed) else None
 
 
 def _carrier(key: Key) -> str | bytes:

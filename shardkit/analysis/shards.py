@@ -6,6 +6,8 @@ import cmath
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError
@@ -104,6 +106,9 @@ HEADROOM = 0.2
 """The part of a partition's throughput that is left free."""
 PROBABILITY = 0.99
 """The probability that no partition gets more than that."""
+TIMES = (2, 4, 8)
+"""The other numbers of partitions that are tried, as multiples of the table's."""
+_BETTER = 4
 MOST_SHARDS = 10_000
 """The most shards that are tried: a Query of so many takes at least 5,000 read units."""
 
@@ -232,6 +237,48 @@ def shards_for(
         headroom=headroom,
         more_than=more_than,
     )
+
+
+class HasShards(Protocol):
+    """An answer to how many shards a key needs."""
+
+    @property
+    def shards(self) -> int | None:
+        """The number; None: no number is enough."""
+
+
+F = TypeVar("F", bound=HasShards)
+
+
+def better_of(shards: int | None, more: Iterable[F]) -> F | None:
+    """Return the answer to prefer of those for 2, 4 and 8 times the partitions, by their ``shards``.
+
+    Each doubling of the partitions up to it divides the shards by 4 or more, which is worth its price. None: the
+    table's own partitions are as good.
+    """
+    better: F | None = None
+    for one in more:
+        if one.shards is not None and shards is not None and one.shards * _BETTER > shards:
+            break
+        if one.shards is not None:
+            better, shards = one, one.shards
+    return better
+
+
+def better_for(needed: ShardsNeeded) -> ShardsNeeded | None:
+    """Return what a table's key needs with more partitions, if that is better (:func:`better_of`).
+
+    Example:
+        >>> needed = shards_for(write_units=2000)
+        >>> better = better_for(needed)
+        >>> (needed.shards, needed.fits[0].partitions), (better.shards, better.fits[0].partitions)
+        ((68, 4), (15, 8))
+    """
+    if needed.shards == 1:
+        return None
+    fit = needed.fits[0]
+    load = partial(shards_for, read_units=fit.read_units, write_units=fit.write_units, headroom=needed.headroom)
+    return better_of(needed.shards, (load(partitions=times * fit.partitions) for times in TIMES))
 
 
 def shards_needed(

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity, key_text
-from shardkit.analysis.per_key import SUFFIXED, PerKey
-from shardkit.analysis.shards import HEADROOM
+from shardkit.analysis.per_key import NOT_COUNTED, SUFFIXED, PerKey
+from shardkit.analysis.shards import HEADROOM, better_for
 from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.cli.heat_indexes import WORDS
@@ -22,6 +22,7 @@ from shardkit.cli.pictures import BLUE, GREY, ORANGE, picture
 from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size, tell
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
@@ -108,6 +109,7 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
         show_judged(console, items, one)
 
 
+_TO_PASTE = ("write: ", "or as an option: ")
 _CLOSE = 0.9  # of what makes a key hot
 
 
@@ -119,7 +121,7 @@ def show_judged(console: Console, items: int, one: Judged) -> None:
     line(f"  {verdict.reason}")
     for text in per_key_lines(one):
         # What is to be pasted stays whole.
-        (say if one.per_key and text.endswith((one.per_key.line, one.per_key.option)) else tell)(console, f"  {text}")
+        (say if text.startswith(_TO_PASTE) else tell)(console, f"  {text}")
     for (name, problem), count in one.without.items():
         line(f"  {count:,} items ({percent(count / items)}) are left out: {name} is {problem}")
     about = "" if found.exact else "about "
@@ -152,12 +154,23 @@ def per_key_lines(one: Judged) -> list[str]:
     hot = len(few.shards)
     are = "value is hot: give shards to it" if hot == 1 else "values are hot: give shards to them"
     about = "" if found.exact else "about "
-    return [
-        f"only {hot:,} {are} alone; the others ({about}{found.distinct - hot:,}) keep one shard, and cheap Queries",
-        SUFFIXED,
-        f"write: {few.line}",
-        f"or as an option: {few.option}" if few.by else "add --by NAME, the table's sort key, to have it filled in",
-    ]
+    others = f"the others ({about}{found.distinct - hot:,}) keep one shard, and cheap Queries; {NOT_COUNTED}"
+    texts = [f"only {hot:,} {are} alone; {others}", SUFFIXED]
+    if few.better is not None and few.better.partitions is not None:
+        with_less = f"with {one.verdict.needed.fits[0].partitions:,} (enough for twice its load):"
+        texts += [f"{_with(few.better.partitions)}:", *_written(few.better), with_less]
+    texts += _written(few)
+    return [*texts, *([] if few.by else ["add --by NAME, the table's sort key, to have it filled in"])]
+
+
+def _written(few: PerKey) -> list[str]:
+    line, option = _TO_PASTE
+    return [line + few.line, *([option + few.option] if few.by else [])]
+
+
+def _with(partitions: int) -> str:
+    had = f"{partitions * PARTITION_WRITE_UNITS:,} write units a second, or as much warm throughput"
+    return f"with {partitions:,} partitions (a table that once had {had})"
 
 
 def _shards(one: Judged) -> list[str]:
@@ -175,6 +188,11 @@ def _shards(one: Judged) -> list[str]:
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
     instead = "" if one.per_key is None else "for all keys, only if many will be hot or you cannot list them: "
     texts = [f"{instead}{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
+    if one.per_key is None and one.found.distinct > 1 and not one.found.times:
+        texts[-1] += "; the load of the other keys is not counted, and comes on top"
+    better = better_for(one.verdict.needed) if one.shards == needs else None
+    if better is not None:
+        texts.insert(0, f"{instead}{better.shards:,} shards are enough {_with(better.fits[0].partitions)}")
     if one.spread is not None:
         spread, key = one.spread, clipped(key_text(one.found.hottest[0].key))
         over = any(heat.units * spread.share > heat.limit for _, heat in one.heats)
@@ -245,7 +263,7 @@ def to_json(one: Judged) -> dict[str, Any]:
         "shards_needed": verdict.shards,
         "shards_reason": verdict.reason if verdict.good is None else verdict.needed.reason,
         "shards": one.shards,
-        "per_key": None if one.per_key is None else {"line": one.per_key.line, "strategy": one.per_key.form},
+        "per_key": None if one.per_key is None else _per_key(one.per_key),
         "calculated": None
         if spread is None
         else {
@@ -256,6 +274,11 @@ def to_json(one: Judged) -> dict[str, Any]:
             "advice": spread.advice,
         },
     }
+
+
+def _per_key(few: PerKey) -> dict[str, Any]:
+    better = few.better and {**_per_key(few.better), "partitions": few.better.partitions}
+    return {"line": few.line, "strategy": few.form, **({"better": better} if few.partitions is None else {})}
 
 
 def _usage(one: Judged, usage: KeyUsage) -> dict[str, Any]:

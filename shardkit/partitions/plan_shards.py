@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shardkit.analysis.per_key import SUFFIXED, PerKey
-from shardkit.analysis.shards import HEADROOM, PROBABILITY, Fit, ShardsNeeded, shards_needed
+from shardkit.analysis.per_key import NOT_COUNTED, SUFFIXED, PerKey
+from shardkit.analysis.shards import HEADROOM, PROBABILITY, TIMES, Fit, ShardsNeeded, better_of, shards_needed
 from shardkit.core.checks import check_count, check_headroom, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, read_units, write_units
@@ -17,8 +17,6 @@ from shardkit.partitions.plan_load import IndexWrites
 from shardkit.partitions.statements import Statement, counted, model, number, percent, rule, show
 from shardkit.partitions.stored_items import PAGE_BYTES
 
-_TIMES = (2, 4, 8)  # the alternatives' partitions, as multiples of the table's
-_BETTER = 4  # twice the partitions are worth their price if the shards are divided by at least this
 _UNITS = ("Item Size Calculations", "Working with Tables")
 
 
@@ -118,14 +116,7 @@ class ShardPlan:
 
         None: the table's own partitions are as good.
         """
-        better: Alternative | None = None
-        shards = self.shards
-        for other in self.alternatives:
-            if other.shards is not None and shards is not None and other.shards * _BETTER > shards:
-                break
-            if other.shards is not None:
-                better, shards = other, other.shards
-        return better
+        return better_of(self.shards, self.alternatives)
 
     def __str__(self) -> str:
         table = self.table
@@ -176,7 +167,7 @@ def _alone(shards: int | None) -> list[str]:
         return []
     return [
         f"write: {PerKey({'<key>': shards}).line}",
-        "for this key alone: the others keep one shard, and cheap Queries",
+        f"for this key alone: the others keep one shard, and cheap Queries; {NOT_COUNTED}",
         SUFFIXED,
         f"for all keys, only if many will be hot, or you cannot list them (days): shards={shards}",
     ]
@@ -258,7 +249,7 @@ def plan_shards(
     needed = load.needed(probability)
     shards = needed.shards
     looked_at = shards or needed.least_shards or 1
-    alternatives = () if shards == 1 else [_alternative(replace(load, times=times), probability) for times in _TIMES]
+    alternatives = () if shards == 1 else [_alternative(replace(load, times=times), probability) for times in TIMES]
     return ShardPlan(
         shards=shards,
         least_shards=needed.least_shards,

@@ -21,6 +21,7 @@ from shardkit.analysis.per_key import SUFFIXED
 from shardkit.analysis.shards import shards_for
 from shardkit.analysis.verdict import judge
 from shardkit.cli import build_app, flights
+from shardkit.partitions import plan_shards
 
 click_testing = pytest.importorskip("click.testing")
 heat: Any = importlib.import_module("shardkit.cli.heat")
@@ -105,7 +106,8 @@ def test_a_hot_tenant_gets_shards_alone() -> None:
     assert lines[cheap + 1] == "  add --by NAME, the table's sort key, to have it filled in"
     assert lines[cheap - 1] == f"  {SUFFIXED}"
     assert lines[cheap - 2] == (
-        "  only 1 value is hot: give shards to it alone; the others (100) keep one shard, and cheap Queries"
+        "  only 1 value is hot: give shards to it alone; the others (100) keep one shard, and cheap Queries; "
+        "their load is not counted, and comes on top"
     )
     (dear,) = (place for place, line in enumerate(lines) if "RandomSuffix(8)" in line)
     assert cheap < dear
@@ -115,6 +117,30 @@ def test_a_hot_tenant_gets_shards_alone() -> None:
     close = invoke(*arguments[:3], "--write-units", "1578").stdout
     assert f"{said}the limit, because a key is hot that needs more than 800\n" in close
     assert "to stay free" not in invoke(*arguments[:3], "--write-units", "1400").stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_more_partitions_are_said_first_as_the_plan_does() -> None:
+    """It named 68 shards, and ``shardkit plan shards`` 15 with 8 partitions."""
+    items = [{"tenant": f"t{number % 5}" if number % 5 else f"u{number}", "sk": number} for number in range(400)]
+    items += [{"tenant": "hot", "sk": number} for number in range(267)]
+    Path("tenants.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in items), encoding="utf-8")
+    arguments = ("tenants.jsonl", "--key", "tenant", "--write-units", str(2000 / 267 * 667), "--by", "sk")
+    plan = plan_shards(86, 2000)
+    assert plan.better is not None
+    (tenant,) = judged(*arguments)["keys"]
+    few, better = tenant["per_key"], tenant["per_key"]["better"]
+    assert few["line"] == f'CalculatedSuffix("sk", shards={{"hot": {plan.shards}}})'
+    assert better["line"] == f'CalculatedSuffix("sk", shards={{"hot": {plan.better.shards}}})'
+    assert Strategy.from_dict(better["strategy"]) == CalculatedSuffix("sk", shards={"hot": plan.better.shards})
+    assert better["partitions"] == plan.better.partitions
+    lines = [line.strip() for line in invoke(*arguments).stdout.splitlines()]
+    first, second = (lines.index(f"write: {one['line']}") for one in (better, few))
+    assert first < second
+    had = "with 8 partitions (a table that once had 8,000 write units a second, or as much warm throughput)"
+    assert (lines[first - 1], lines[second - 1]) == (f"{had}:", "with 4 (enough for twice its load):")
+    (dear,) = (place for place, line in enumerate(lines) if "RandomSuffix(68)" in line)
+    assert lines[dear - 1].endswith(f"cannot list them: 15 shards are enough {had}")
 
 
 def test_the_key_of_an_index(orders: list[dict[str, Any]]) -> None:

@@ -39,13 +39,15 @@ def test_one_hot_tenant_of_many() -> None:
     tenants = {"t0": 100} | {f"t{number}": 1 for number in range(1, 1901)}
     few = advised(tenants, write_units=16_020.0)
     assert few is not None
+    assert few.better is None
     assert few.line == f'CalculatedSuffix("sk", shards={{"t0": {shards_for(write_units=801).shards}}})'
     assert advised(tenants, write_units=16_000.0) is None  # 800: it is good
     assert advised(tenants, read_units=48_040.0) == PerKey({"t0": shards_for(read_units=2402).shards}, ("sk",))
     two = advised({**tenants, "t1": 200}, write_units=21_990.0)
-    assert two == PerKey(
-        {"t1": shards_for(write_units=2000).shards, "t0": shards_for(write_units=1000).shards}, ("sk",)
-    )
+    assert two is not None
+    assert two.shards == {"t1": shards_for(write_units=2000).shards, "t0": shards_for(write_units=1000).shards}
+    on_8 = {key: shards_for(write_units=units, partitions=8).shards for key, units in (("t1", 2000), ("t0", 1000))}
+    assert two.better == PerKey(on_8, ("sk",), partitions=8)
 
 
 @pytest.mark.parametrize(
