@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,6 +18,7 @@ from shardkit.capacity.attach import (
     IsPart,
     Observers,
     ask_for_units,
+    described_by,
     partition_keys_of,
     parts_of,
     take_units,
@@ -32,6 +34,7 @@ from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.observers import Call, Holder
 from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
+from shardkit.sharding.layout import Sharding
 
 _Mode = Literal["wait", "raise"]
 
@@ -134,6 +137,7 @@ class CapacityBudget:
 
         Raises:
             ConfigurationError: ``target`` or ``key`` is invalid, or with ``key``, the partition key's name is unknown.
+                Of a sharded table, its first call raises it if ``key`` has another type than the partition key.
 
         Cost:
             With ``key``, one DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``.
@@ -144,7 +148,12 @@ class CapacityBudget:
         if events is not None:
             _check_known(key, None, keys)
             return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys, key=key))
-        client, table, keys = target_of(target, keys, describe=key is not None)
+        given = keys
+        client, table, keys = target_of(target, given, describe=key is not None)
+        if keys is not given:  # the table was described
+            described = described_by(target)
+            if described is not None:
+                _check_type(key, described)
         # The calls of a ShardedTable bring the name of its partition key.
         if not hasattr(target, "runner"):
             _check_known(key, table, keys)
@@ -164,6 +173,23 @@ def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> N
         raise ConfigurationError(
             f"key: got {brief(key)}, but the name of the partition key of {table or 'the tables'} is unknown; "
             f'give key_schema={{"{table or "Orders"}": "Date"}}'
+        )
+
+
+_TYPES: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
+    "B": ("binary", bytes),
+    "N": ("a number", (int, Decimal)),
+    "S": ("text", str),
+}
+
+
+def _check_type(key: KeyValue, sharding: Sharding) -> None:
+    """Refuse a key of another type than the table's: it would hold no call."""
+    kind, types = _TYPES.get(sharding.types.get(sharding.partition_key, ""), ("", object))
+    if key is not None and not isinstance(key, types):
+        raise ConfigurationError(
+            f"key: must be {kind}, as {sharding.partition_key!r} of table {sharding.table!r} is, got "
+            f"{brief(key)}; the budget would hold no call"
         )
 
 
@@ -230,10 +256,16 @@ class _Held(NamedTuple):
     parts: Sequence[tuple[IsPart, KeyValue]]
     only: Container[str] | None
     partition_keys: Mapping[str, str]
+    checked: set[str]
+    """The tables for which the keys that were given are right."""
 
     def units(self, call: Call, consumed: Any, parsed: Mapping[str, Any]) -> Mapping[Kind, float] | None:
         """Return the units that count against the budget, reported or else estimated; None: the call is not held."""
         charge = charge_of(call, consumed, parsed, only=self.only, partition_keys=self.partition_keys)
+        for part in charge.keys:
+            if part.table in charge.shardings and part.table not in self.checked:
+                self._check(part.table, charge.shardings[part.table])
+                self.checked.add(part.table)
         parts = [part.units for part in charge.keys if self._has(part.table, part.logical)]
         if not parts and _ALL not in self.pairs:
             return None
@@ -241,6 +273,19 @@ class _Held(NamedTuple):
             "read": sum(units.read + units.estimated_read for units in parts),
             "write": sum(units.write + units.estimated_write for units in parts),
         }
+
+    def _check(self, table: str, sharding: Sharding) -> None:
+        """Check the keys that were given for a table; warn of those that look stored, and may be logical."""
+        keys = [key for of, key in self.pairs if of == table] + [key for is_part, key in self.parts if is_part(table)]
+        for key in keys:
+            _check_type(key, sharding)
+            if isinstance(key, str | bytes):
+                logical, shard = sharding.strategy.split(key)
+                if shard is not None:
+                    _log.warning(
+                        "key: %r looks like a key as table %r stores it; the budget holds a logical key, perhaps %r",
+                        key, table, logical,
+                    )  # fmt: skip
 
     def _has(self, table: str, logical: KeyValue) -> bool:
         # For an unknown key, the last two are the first two.
@@ -269,7 +314,7 @@ class _BudgetObserver(ClientObserver, Holder):
     def __init__(self, paces: Paces, client: Any) -> None:
         super().__init__(client)
         self._paces = paces
-        self._held = _Held(frozenset(), (), frozenset(), {})
+        self._held = _Held(frozenset(), (), frozenset(), {}, set())
 
     def before(self, call: Call) -> None:
         # What renews a shared budget must not wait for it.
@@ -280,6 +325,8 @@ class _BudgetObserver(ClientObserver, Holder):
             units = held.units(call, None, {})
             if units is not None:
                 call.notes[self] = _Note(held, units, asked=ask_for_units(call))
+        except ConfigurationError:
+            raise
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the budget could not read the request; it is not held", call.operation)
 
@@ -332,4 +379,4 @@ class _BudgetObserver(ClientObserver, Holder):
         super()._set(attached)
         pairs = frozenset((known.table, known.key) for known in attached if known.is_part is None)
         parts = [(known.is_part, known.key) for known in attached if known.is_part is not None]
-        self._held = _Held(pairs, parts, self._only, self._keys)
+        self._held = _Held(pairs, parts, self._only, self._keys, set())

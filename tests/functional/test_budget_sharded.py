@@ -15,6 +15,7 @@ from shardkit import (
     CapacityBudget,
     CapacityBudgetError,
     CapacityMeter,
+    ConfigurationError,
     ShardedTable,
     ShardQueryError,
     bulk_load,
@@ -57,6 +58,33 @@ def test_a_fan_out_is_held_request_by_request(orders: ShardedTable) -> None:
         assert len(orders.query(KeyConditionExpression=Key("Date").eq("2014-07-01"))["Items"]) == 10
     # Five requests of at least half a unit: four of them are paid when the last one begins.
     assert clock.now >= 4 * 0.5 / 0.5
+
+
+@pytest.mark.parametrize("key", [417, b"417"])
+def test_a_key_of_another_type_is_refused(orders: ShardedTable, key: Any) -> None:
+    """It was accepted, and held no call."""
+    budget, said = (
+        CapacityBudget(write_units=1),
+        r"key: must be text, as 'Date' of table .* is, got .*417",
+    )
+    with budget.attach(orders, key=key):
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=said):
+                orders.put_item(Item=days(1)[0])
+    orders.put_item(Item=days(1)[0])
+    with pytest.raises(ConfigurationError, match=said):
+        budget.attach(orders.table, key=key)
+
+
+def test_a_key_as_it_is_stored_is_warned_of_once(orders: ShardedTable, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be a logical key with a dot, so it is not refused."""
+    for key in ("2014-07-01", "2014-07-01.6", "2014-07-01.3"):
+        with CapacityBudget(write_units=100).attach(orders, key=key):
+            for item in days(4):
+                orders.put_item(Item=item)
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("key: '2014-07-01.3' looks like a key as table")
+    assert said.endswith("logical key, perhaps '2014-07-01'")
 
 
 def test_a_fan_out_that_is_refused_says_so(orders: ShardedTable) -> None:
