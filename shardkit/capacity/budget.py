@@ -27,6 +27,7 @@ from shardkit.capacity.attach import (
 from shardkit.capacity.charge import KeyValue, charge_of
 from shardkit.capacity.membership import BORN
 from shardkit.capacity.rate_queue import Pace, Turn
+from shardkit.core.calls import explains_calls
 from shardkit.core.checks import check_key, check_number
 from shardkit.core.shares import SharedRates
 from shardkit.dynamodb.requests import OPERATIONS, writes
@@ -39,6 +40,7 @@ from shardkit.sharding.layout import Sharding
 _Mode = Literal["wait", "raise"]
 
 
+@explains_calls
 class CapacityBudget:
     """Keep calls below a rate of capacity units a second: calls that come too early wait, or are refused.
 

@@ -39,6 +39,7 @@ from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.capacity.seconds import Seconds
 from shardkit.capacity.thinning import RowKey
 from shardkit.capacity.trace import Trace
+from shardkit.core.calls import explains_calls
 from shardkit.core.checks import check_text
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
 
+@explains_calls
 class CapacityMeter(Totals):
     """Count the capacity units that calls consume: as the responses report them, or else estimated.
 

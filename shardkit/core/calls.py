@@ -27,7 +27,7 @@ def explains_calls(made: C) -> C:
     Without it, Python raises a TypeError, which names an internal class, and which boto3's users do not catch.
     """
     for name, method in [*vars(made).items()]:
-        if isinstance(method, FunctionType) and not name.startswith("_"):
+        if isinstance(method, FunctionType) and not name.startswith("_") and not method.__code__.co_posonlyargcount:
             setattr(made, name, _explaining(method))
     return explains_construction(made)
 
@@ -37,6 +37,11 @@ def explains_construction(made: C) -> C:
     if "__init__" in vars(made):  # an inherited one is its own class's, and may be another's in a subclass
         made.__init__ = _explaining(made.__init__)  # type: ignore[misc]
     return made
+
+
+def explains_call(function: F) -> F:
+    """Make a function do so."""
+    return cast("F", _explaining(function))
 
 
 class _Omitted:

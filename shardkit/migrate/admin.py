@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
+from shardkit.core.calls import explains_calls
 from shardkit.core.machine import Response, Send
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
@@ -33,6 +34,7 @@ class TooEarlyError(StageError):
     """The step is the right one, and may be taken later: a command can wait for it."""
 
 
+@explains_calls
 class ShardMapAdmin:
     """Create and change the shard map of a table, on which all processes with a :class:`ShardMap` act.
 

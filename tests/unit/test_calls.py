@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ParamValidationError
 
-from shardkit import aio, backfill_index, bulk_load, cache, migrate, streaming_bulk
+from shardkit import (
+    CapacityBudget,
+    CapacityMeter,
+    ShardMapAdmin,
+    aio,
+    backfill_index,
+    bulk_load,
+    cache,
+    migrate,
+    open_source,
+    streaming_bulk,
+)
 from shardkit.bulk.batch_writer import AsyncBatchWriter, BatchWriter
 from shardkit.core.calls import explains_calls
 from shardkit.counter import ShardedCounter
@@ -124,12 +135,34 @@ def test_a_value_without_its_keyword(made: type, name: str) -> None:
             "CachedTable: got 30 without a keyword; give keywords only: CachedTable(store=…, max_bytes=…, ttl=…, ",
         ),
         (cache.CachedTable, (None,), {"tll": 5}, "tll (did you mean ttl?): not a parameter of CachedTable; give one o"),
+        (CapacityMeter, (), {"warnat": 1}, "warnat (did you mean warn_at?): not a parameter of CapacityMeter; "),
+        (CapacityBudget, (), {"write_unit": 1}, "write_unit (did you mean write_units?): not a parameter of Capacity"),
         (ShardedTable.with_options, (None,), {"timout": 5}, "timout (did you mean timeout?): not a parameter of with_"),
     ],
 )
 def test_a_constructor_or_an_option(made: Callable[..., Any], args: Any, given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(said)}"):
         made(*args, **given)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "given", "said"),
+    [
+        (CapacityBudget.attach, (None, None), {"keys": 1}, "keys (did you mean key?): not a parameter of attach; "),
+        (CapacityMeter.attach, (None, None), {"key_schemas": {}}, "key_schemas (did you mean key_schema?): not a "),
+        (ShardMapAdmin.grow, (None, "z", 8), {}, "grow: got 8 without a keyword; give keywords only: grow(shards=…, "),
+        (open_source, ("a.csv",), {"typs": {}}, "typs (did you mean types?): not a parameter of open_source; "),
+    ],
+)
+def test_other_functions(function: Callable[..., Any], args: Any, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedParameterError, match=f"^{re.escape(said)}"):
+        function(*args, **given)
+
+
+def test_a_method_with_a_parameter_that_has_no_keyword_is_left_alone() -> None:
+    """It would be told to give keywords only."""
+    with pytest.raises(TypeError, match="positional"):
+        CapacityMeter().scope("a", "b")  # type: ignore[call-arg]
 
 
 @METHOD

@@ -15,6 +15,7 @@ from shardkit.bulk.sources.files import File, Pipe, find_files
 from shardkit.bulk.sources.lines import DynamoDBJson, Format, JsonLines, is_dynamodb_json
 from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustered
 from shardkit.bulk.sources.text import Layout, TextFile, TextSection, keys_apart, sample
+from shardkit.core.calls import explains_call
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
@@ -44,6 +45,7 @@ _DELIMITERS = ",;\t|"
 _HELD = 96 * 1024 * 1024  # bytes that all cursors of Parquet may hold together
 
 
+@explains_call
 def open_source(
     where: Any,
     *,
