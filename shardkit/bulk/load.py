@@ -161,7 +161,7 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Sour
     machine = runner.programs.machine(sharding) or Load
     if processes is not None:
         sharding.refuse_if_moving("processes=", "leave it out, or load in stage 'old' or 'new'")
-        if machine is not Load:
+        if machine is not Load and not runner.programs.leased:
             raise ConfigurationError(
                 f"processes: not supported by a load into a TimeSeries, got {processes}; leave it out, or load each "
                 "period's table by itself"
