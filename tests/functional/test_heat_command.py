@@ -128,6 +128,7 @@ def test_more_partitions_are_said_first_as_the_plan_does() -> None:
     arguments = ("tenants.jsonl", "--key", "tenant", "--write-units", str(2000 / 267 * 667), "--by", "sk")
     plan = plan_shards(86, 2000)
     assert plan.better is not None
+    assert plan.better.shards is not None
     (tenant,) = judged(*arguments)["keys"]
     few, better = tenant["per_key"], tenant["per_key"]["better"]
     assert few["line"] == f'CalculatedSuffix("sk", shards={{"hot": {plan.shards}}})'

@@ -177,7 +177,7 @@ def test_wrong_arguments(table: Any, given: Any, error: str) -> None:
 
 
 def test_a_killed_deletion_deletes_also_what_others_have_written_meanwhile(table: Any, tmp_path: Path) -> None:
-    files = {"journal": tmp_path / "journal", "before": tmp_path / "before.jsonl"}
+    files: dict[str, Any] = {"journal": tmp_path / "journal", "before": tmp_path / "before.jsonl"}
 
     def kill(report: Any) -> None:
         if report.read:
