@@ -23,6 +23,7 @@ class Before(DeadLetters):
 
     Attributes:
         count: The number of the next letter.
+        awaited: The items that have letters and were not met again: of each key the last letter, both as hashes.
     """
 
     def __init__(self, path: Any, load: str, names: Iterable[str], since: int | None) -> None:
@@ -34,8 +35,7 @@ class Before(DeadLetters):
             )
         self._names, self._since = tuple(names), since or 0
         self.count = 0
-        # The last letter of each key; as hashes, because a page may have thousands.
-        self._known: dict[int, int] = {}
+        self.awaited: dict[int, int] = {}
         super().__init__(path, load=load, where=lambda _: "", option="before")
         sync_folder(self._file.path.parent)
         if self.count < self._since:
@@ -49,20 +49,15 @@ class Before(DeadLetters):
             )
         self.count = letter["at"][1] + 1
         if self._names and self.count > self._since:
-            self._known[self._key(letter["Item"])] = hash(comparable_item(letter["Item"]))
+            self.awaited[self._key(letter["Item"])] = hash(comparable_item(letter["Item"]))
         return True
 
     def _key(self, item: WireItem) -> int:
         return hash(comparable_item({name: item[name] for name in self._names}))
 
-    @property
-    def awaits(self) -> bool:
-        """Whether items that have letters were not met again."""
-        return bool(self._known)
-
     def is_done(self, item: WireItem) -> bool | None:
         """Return whether a killed pass, or a writer since, has changed an item. False: it may yet; None: never sent."""
-        then = self._known.pop(self._key(item), None) if self._known else None
+        then = self.awaited.pop(self._key(item), None) if self.awaited else None
         return None if then is None else then != hash(comparable_item(item))
 
     def keep(self, items: Sequence[tuple[WireItem, int | None]]) -> None:

@@ -35,9 +35,9 @@ from shardkit.sharding.leases import Held
 from shardkit.sharding.programs import Programs
 
 Path = str | os.PathLike[str]
-AnyRunner = Runner | AsyncRunner
 Side = tuple[Sharding, Held | None, Mapping[str, Any]]
 """A table of a pass, the leases by which its items stay where they are, and DescribeTable's answer, if it is needed."""
+AnyRunner = Runner | AsyncRunner
 T = TypeVar("T")
 
 
@@ -74,9 +74,8 @@ WITHOUT: Mapping[str, Sequence[str]] = {
     "copy": (*_UNDO, "sample"),
     "compare": (*_READ, "where", "index", "ExpressionAttributeNames", "ExpressionAttributeValues"),
 }
-"""The options that a pass does not have."""
+"""The options that a pass does not have; ``OF_THREADS``: that no async pass has."""
 OF_THREADS = ("processes", "connect")
-"""Those that no async pass has."""
 _OPERATIONS = {"count": "", "update": "UpdateItem", "delete": "DeleteItem", "copy": "PutItem"}
 
 

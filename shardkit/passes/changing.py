@@ -72,7 +72,7 @@ class ChangeReport(PassReport):
     units: TableUnits = field(default_factory=TableUnits)
     expected_seconds: float | None = None
     dollars: float | None = None
-    sample: tuple[tuple[Any, Any], ...] = ()
+    sample: tuple[tuple[Any, ...], ...] = ()
 
 
 class _Change(NamedTuple):
@@ -152,7 +152,7 @@ class Changing(Choosing[ChangeReport]):
         if self._counts:
             self.count(read=answer["ScannedCount"], found=answer["Count"])
             return ()
-        if before is not None and not before.awaits:
+        if before is not None and not before.awaited:
             self._starts[segment] = before.count
         changes = self.chosen(answer, self._first)
         if not self.writes:
@@ -183,7 +183,7 @@ class Changing(Choosing[ChangeReport]):
         wanted = self.wanted
         params, after = dict(wanted.change), None
         if wanted.function is not None:
-            new = wanted.function(self.shown(logical))
+            new = wanted.function(self.sharding.form.shown(logical))
             after = logical if new is None else self.sharding.form.item(new)
             if not (differ := differing(logical, after)):
                 return None
@@ -265,7 +265,7 @@ class Changing(Choosing[ChangeReport]):
             units = self._estimator.update_item(stored, stored if after is None else {**after, **self.key(stored)})
         self.count(units=units)
         if len(self.report.sample) < _SAMPLED:
-            pair = self.shown(change.logical), None if after is None else self.shown(after)
+            pair = tuple(one and self.sharding.form.shown(one) for one in (change.logical, after))
             self.report = replace(self.report, sample=(*self.report.sample, pair))
 
     def concluded(self) -> ChangeReport:

@@ -92,14 +92,11 @@ class Choosing(TablePass[R]):
                 found.append(made)
         return found
 
-    def shown(self, logical: WireItem) -> Any:
-        return self.sharding.form.shown(logical)
-
     def logical(self, stored: WireItem) -> tuple[WireItem, int | None]:
         return self.sharding.logical_item_from(stored, self._index)
 
     def meets(self, logical: WireItem) -> bool:
-        return self.wanted.test is None or bool(self.wanted.test(self.shown(logical)))
+        return self.wanted.test is None or bool(self.wanted.test(self.sharding.form.shown(logical)))
 
     def key(self, item: WireItem) -> WireItem:
         return {name: item[name] for name in self.sharding.key_names}
