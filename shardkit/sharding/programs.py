@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from shardkit.core.checks import check_count
@@ -105,16 +106,21 @@ class Programs:
 
     def checked(self, description: Mapping[str, Any], *, waits: bool) -> Program[Operations]:
         """Set the key schema from DescribeTable's ``Table``, unless a shard map says otherwise than the strategy."""
-        yield from self.check_map(Sharding.described(self.table, Unsharded(), description), waits=waits)
-        return self.describe(description)
+        has_map = yield from self.check_map(Sharding.described(self.table, Unsharded(), description), waits=waits)
+        known = self.describe(description)
+        if has_map:  # scans leave its item out
+            self._known = self.shardings[self.table] = known = replace(known, has_map=True)
+        return known
 
-    def check_map(self, known: Sharding, *, waits: bool = True) -> Program[None]:
-        """Refuse the strategy if the table has a shard map that says otherwise; ``waits``: as for ``found_map``."""
-        if self.leased:
-            return
-        state = yield from self.found_map(known, waits=waits)
+    def check_map(self, known: Sharding, *, waits: bool = True) -> Program[bool]:
+        """Refuse the strategy if the table has a shard map that says otherwise; return whether it has one.
+
+        ``waits``: as for ``found_map``.
+        """
+        state = None if self.leased else (yield from self.found_map(known, waits=waits))
         if state is not None:
             state.check(self.strategy, self.table)
+        return state is not None
 
     def found_map(self, known: Sharding, *, waits: bool = True) -> Program[ShardMapState | None]:
         """Read the table's shard map; return None if there is none, or if the service refuses the read.

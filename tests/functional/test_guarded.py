@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from shardkit import (
     CalculatedSuffix,
     ConfigurationError,
+    InvalidKeyError,
     RandomSuffix,
     Resharding,
     ShardedCounter,
@@ -209,6 +210,21 @@ def test_a_refused_table_looks_again(table: Any, moving: Moment) -> None:
     admin.finish()
     orders.put_item(Item=ITEM)
     assert orders.get_item(Key=ITEM)["Item"] == ITEM
+
+
+def test_the_maps_own_strategy_sees_no_map_in_its_scans(table: Any) -> None:
+    """So a copy by a load has the items only, and the map's item is no key of the application."""
+    Moment().admin(table).create(NEW)
+    orders = ShardedTable(table, NEW)
+    orders.put_item(Item=ITEM)
+    assert len(table.scan()["Items"]) == 2
+    assert orders.scan()["Items"] == [*orders.scan_items()] == [*orders.scan_items(segments=3)] == [ITEM]
+    assert orders.scan(Select="COUNT")["Count"] == 1
+    assert bulk_load(orders, orders.scan_items()).written == 1
+    with pytest.raises(InvalidKeyError, match="is the key of the shard map"):
+        orders.put_item(Item={**ITEM, "Date": MAP})
+    with install(table.meta.client, {"Orders": NEW}):
+        assert table.scan()["Items"] == [ITEM]
 
 
 def test_how_items_are_searched_is_no_conflict(table: Any) -> None:
