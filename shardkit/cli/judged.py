@@ -210,7 +210,7 @@ def _units(one: Judged, share: float) -> str:
     return " and ".join(f"{heat.units * share:,.0f} {units}" for units, heat in one.heats)
 
 
-_FIGURES = 58  # columns of a terminal
+_FIGURES = 66  # columns of a terminal
 
 
 def _hottest(console: Console, one: Judged) -> Any:

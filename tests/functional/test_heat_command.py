@@ -144,6 +144,17 @@ def test_more_partitions_are_said_first_as_the_plan_does() -> None:
     assert lines[dear - 1].endswith(f"cannot list them: 15 shards are enough {had}")
 
 
+def test_a_terminal_of_80_columns_shows_figures_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = importlib.import_module("rich.console").Console
+    wide = {"force_terminal": True, "color_system": None, "width": 80}
+    monkeypatch.setattr("shardkit.cli.command.out", lambda: console(**wide))
+    items = [{"tenant": f"t{0 if number < 800 else number % 600:04}", "sk": number} for number in range(2000)]
+    (folder / "t.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in items), encoding="utf-8")
+    shown = invoke("t.jsonl", "--key", "tenant", "--write-units", "5000").stdout
+    assert "0.10%" in shown
+    assert "…" not in shown
+
+
 def test_the_key_of_an_index(orders: list[dict[str, Any]]) -> None:
     """It takes the part of the load of the items that have it, and needs no --key."""
     rate = ("--write-units", "5000")
