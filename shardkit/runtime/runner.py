@@ -26,6 +26,7 @@ from shardkit.runtime.transports import DirectTransport, Transport, direct_optio
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOutOptions
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.shard_map import places
 from shardkit.strategies import Strategy, Unsharded
 
 if TYPE_CHECKING:
@@ -345,20 +346,9 @@ def check_installed(client: Any, table: str, strategy: Strategy) -> None:
     """Refuse a strategy for a table that its client has installed with another one: neither would find all items."""
     rewriter = rewriter_of(client)
     installed = None if rewriter is None else rewriter.strategies.get(table)
-    if installed is not None and _differ(installed, strategy):
+    # Stages of one move, and a shard map, may be used side by side.
+    if installed is not None and installed.settled and strategy.settled and places(installed) != places(strategy):
         raise ConfigurationError(
             f"strategy: table {table!r} is installed on this client with {installed!r}, got {strategy!r}, which stores "
             "items under other keys; give the same strategy, or to change it, move the items: docs/adopt.md"
         )
-
-
-def _differ(one: Strategy, other: Strategy) -> bool:
-    # Stages of one move, and a shard map, may be used side by side; of functions, it is unknown whether they differ.
-    if not (one.settled and other.settled):
-        return False
-    first, second = vars(one), vars(other)
-    return type(one) is not type(other) or any(
-        value != second[name] and not (callable(value) and callable(second[name]))
-        for name, value in first.items()
-        if name != "locate"  # only reads differ
-    )

@@ -179,7 +179,7 @@ class ShardMapState:
         So ``ShardMap()`` can be deployed to one process after another, before the first move.
         """
         alone = {"old": self.old, "new": self.new}.get(self.stage)
-        if alone is not None and _places(strategy) in (_places(alone), _places(self.strategy)):
+        if alone is not None and places(strategy) in (places(alone), places(self.strategy)):
             return
         remedy = "" if alone is None else f", or, where a ShardMap is not supported, {brief(alone, 300)}"
         problem = (
@@ -239,9 +239,10 @@ class ShardMapState:
         )
 
 
-def _places(strategy: Strategy) -> tuple[type, dict[str, Any]]:
-    """Return what tells where items are; ``locate`` tells only how they are searched for."""
-    return type(strategy), {**vars(strategy), "locate": None}
+def places(strategy: Strategy) -> tuple[type, dict[str, Any]]:
+    """Return what tells where items are: not ``locate``, by which they are searched for, and not what functions do."""
+    known = {name: one for name, one in vars(strategy).items() if name != "locate" and not callable(one)}
+    return type(strategy), known
 
 
 def created(strategy: Strategy) -> ShardMapState:
