@@ -189,7 +189,7 @@ def _shards(one: Judged) -> list[str]:
     instead = "" if one.per_key is None else "for all keys, only if many will be hot or you cannot list them: "
     texts = [f"{instead}{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
     if one.per_key is None and one.found.distinct > 1 and not one.found.times:
-        texts[-1] += "; the load of the other keys is not counted, and comes on top"
+        texts[-1] += f"; as for the other keys, {NOT_COUNTED}"
     better = better_for(one.verdict.needed) if one.shards == needs else None
     if better is not None:
         texts.insert(0, f"{instead}{better.shards:,} shards are enough {_with(better.fits[0].partitions)}")

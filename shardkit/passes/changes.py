@@ -24,7 +24,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.passes.before import Before
 from shardkit.passes.changing import ChangeReport, Changing, Copying, Update
 from shardkit.passes.choosing import SEGMENTS, Wanted
-from shardkit.passes.comparing import CompareReport, Comparing
+from shardkit.passes.comparing import AdditionalError, CompareReport, Comparing
 from shardkit.passes.passes import Passes, run
 from shardkit.passes.table_pass import PassOptions
 from shardkit.runtime.processes import Connect, Processes
@@ -254,8 +254,9 @@ def passes_of(
             f"target: must be another table than the source, got {programs[1].table!r}; to give a table another "
             "strategy, use shardkit reshard"
         )
-    keys = [{name: one.types.get(name, "?") for name in one.key_names} for one in shardings]
-    if keys[0] != keys[-1]:
+    keys = [{name: one.types.get(name) for name in one.key_names} for one in shardings]
+    kinds = [{one[name] for one in keys if one.get(name)} for name in sharding.key_names]  # key_schema= may have none
+    if [*keys[0]] != [*keys[-1]] or any(len(one) > 1 for one in kinds):
         raise ConfigurationError(f"source, target: must have the same key attributes, got {keys[0]} and {keys[1]}")
     if sum(one.leased for one in programs) > (what != "compare"):
         raise ConfigurationError(
@@ -297,7 +298,7 @@ def passes_of(
 
             def failed(item: WireItem, error: Exception) -> None:
                 # Otherwise keys as text, because to load the items would mend nothing.
-                mends = len(runners) > 1 and not str(error).startswith("additional")
+                mends = len(runners) > 1 and not isinstance(error, AdditionalError)
                 shown = from_wire_item(item) if mends else BadRecord(_text(machine.key(item)), error)
                 kept.add([(Place(0, 0), BulkResult(shown, "", None, ok=False, error=error))])
 

@@ -48,8 +48,7 @@ class ChangeReport(PassReport):
         read: The items that were read; ``found``: those that meet ``where``; ``changed``: those that were updated,
             deleted or copied.
         unchanged: Those that the function left as they are, or that the target of a copy has already.
-        overtaken: Those that another writer changed meanwhile, so that they do not meet ``where`` any more, or changed
-            again and again. They are as that writer left them.
+        overtaken: Those that another writer changed meanwhile: they do not meet ``where`` any more, or change too often.
         resumed: Those that this pass had changed before it was resumed, or another writer since then.
         failed: Those that could not be changed; ``failures``: the keys of the first ten, each with the reason.
         complete: Whether all of the table was read.
@@ -89,9 +88,8 @@ class _Change(NamedTuple):
 class Changing(Choosing[ChangeReport]):
     """Counts, updates or deletes the items that meet a condition.
 
-    Each change has the condition that the item is as it was read. So it undoes no other write, and a request that is
-    sent twice is carried out once. An item that has been changed meanwhile is looked at again: only if it still meets
-    ``where`` is it changed.
+    Each change has the condition that the item is as it was read. So it undoes no other write, and is made once even if
+    it is sent twice. An item that has been changed meanwhile is looked at again.
 
     Attributes:
         before: Keeps the items as they were.

@@ -31,8 +31,7 @@ class CompareReport(PassReport):
         read: The items of both that were read.
         missing: Those of the source that the target does not have; ``additional``: those of the target that the source
             does not have; ``different``: those that both have, but not alike.
-        failed: All of these, and items that cannot be read; ``failures``: the keys of the first ten, each with what is
-            wrong.
+        failed: All of these, and items that cannot be read; ``failures``: the first ten keys, with what is wrong.
         sample: The share of the partition keys that was compared; 1: all.
         estimates: Of a sample, ``missing``, ``different`` and ``additional`` in all of the tables, each with its 95%
             interval. If none was found, ``high`` is the number of partition keys that may have some all the same.
@@ -54,11 +53,12 @@ class CompareReport(PassReport):
         return self.complete and not self.failed
 
 
-class Comparing(Choosing[CompareReport]):
-    """Compares two tables, strongly consistent: half of the segments are of the source, the others of the target.
+class AdditionalError(ShardkitError):
+    """The target has an item that the source does not have: nothing that could be loaded repairs it."""
 
-    The items of each page are looked up in the other table. ``failed`` gets each difference.
-    """
+
+class Comparing(Choosing[CompareReport]):
+    """Compares two tables, strongly consistent: half of the segments are of the source, the others of the target."""
 
     writes = False
 
@@ -93,8 +93,9 @@ class Comparing(Choosing[CompareReport]):
         return [({}, self._compare(segment, items, counted))]
 
     def _placed(self, _: WireItem, item: WireItem, shard: int | None) -> tuple[WireItem, bool]:
-        """Return an item, and whether it is where reads look for it."""
-        return item, self.sharding.known_shard(item, WIRE_VALUES.python(item)) in {(shard, True), (None, False)}
+        """Return an item, and whether the target has it where reads look for it."""
+        known = self.sharding is self._sides[1] and self.sharding.known_shard(item, WIRE_VALUES.python(item))
+        return item, known in {False, (shard, True), (None, False)}
 
     def concluded(self) -> CompareReport:
         estimates = {} if self.report.sample == 1 else {name: self._estimate(name) for name in COUNTED}
@@ -128,5 +129,5 @@ class Comparing(Choosing[CompareReport]):
             counted.update([what, "failed"])
             self.count(**{what: 1})
             more = ", ".join(sorted(differ)) if placed else "in a shard where reads do not look"
-            self.fail(item, ShardkitError(f"{what}: {more}" if more else what))
+            self.fail(item, (AdditionalError if of_target else ShardkitError)(f"{what}: {more}" if more else what))
         self._of.setdefault(segment, Counter()).update(counted)

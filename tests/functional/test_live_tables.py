@@ -285,7 +285,7 @@ def test_items_without_a_suffix_and_shards_that_are_empty(resource: DynamoDBServ
 
 @pytest.mark.parametrize("stage", ["switch", "move"])
 def test_in_a_move_the_places_of_both_strategies_are_one_key(resource: DynamoDBServiceResource, stage: Stage) -> None:
-    """What is left at an old place of an item that is at its new one, and the shard map, are no items."""
+    """Neither the stubs of items that have moved nor the shard map count as items."""
     table = make_table(resource, ("Customer", "S"), ("OrderId", "N"), name="Orders")
     new = CalculatedSuffix("OrderId", shards=4)
     for strategy, numbers in {Unsharded(): range(20), Resharding(Unsharded(), new, stage=stage): range(20, 40)}.items():

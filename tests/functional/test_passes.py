@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,7 +205,9 @@ def test_a_change_that_no_item_takes_ends_soon(table: Any) -> None:
         update(table, lambda item: {**item, "n": item["gone"]}, **FAST)
 
 
-def test_an_item_that_the_target_has_twice_is_found(resource: DynamoDBServiceResource, table: Any) -> None:
+def test_an_item_that_the_target_has_twice_is_found(
+    resource: DynamoDBServiceResource, table: Any, tmp_path: Path
+) -> None:
     """Its second copy is in a shard where reads do not look."""
     other = ShardedTable(
         make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Copies"), CalculatedSuffix("OrderId", 4)
@@ -214,9 +217,19 @@ def test_an_item_that_the_target_has_twice_is_found(resource: DynamoDBServiceRes
     assert (whole.equal, whole.read) == (True, 42)
     stored = other.physical_key({"Date": "d", "OrderId": "A03"})["Date"]
     other.table.put_item(Item={"Date": f"d.{int(stored[2:]) % 4 + 1}", "OrderId": "A03", "n": 77})
-    found = compare(table, other, read_units=None, segments=3)
-    assert (found.equal, found.additional, found.missing, found.different) == (False, 1, 0, 0)
-    assert found.failures[0][1] == "additional: in a shard where reads do not look"
+    other.put_item(Item={"Date": "d", "OrderId": "A04", "n": 77})
+    found = compare(table, other, read_units=None, segments=3, dead_letters=tmp_path / "letters.jsonl")
+    assert (found.equal, found.additional, found.missing, found.different) == (False, 1, 0, 1)
+    assert sorted(reason for _, reason in found.failures) == [
+        "additional: in a shard where reads do not look",
+        "different: n",
+    ]
+    # Loaded into the target, they repair what differs; what is additional is text.
+    letters = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert sorted(("Item" in letter, letter["reason"][:9]) for letter in letters) == [
+        (False, "additiona"),
+        (True, "different"),
+    ]
 
 
 def test_a_table_whose_keys_are_of_another_type(resource: DynamoDBServiceResource, table: Any) -> None:
@@ -224,6 +237,10 @@ def test_a_table_whose_keys_are_of_another_type(resource: DynamoDBServiceResourc
     for what in (copy, compare):
         with pytest.raises(ConfigurationError, match=r"must have the same key attributes, got .*'S'.* and .*'N'"):
             what(table, other)
+    untyped = ShardedTable(table, Unsharded(), key_schema={"KeySchema": table.key_schema})
+    alike = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Alike")
+    assert copy(untyped, alike, **FAST).changed == 21
+    assert compare(alike, untyped, read_units=None).equal
 
 
 def test_a_table_is_not_copied_into_itself(table: Any) -> None:

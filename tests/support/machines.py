@@ -60,6 +60,13 @@ class Timed:
         finally:
             self.now = self._simulator.now
 
+    def run_on(self, machine: Any, most: int) -> Any:
+        """Run a pass to its end, but for at most so many results; return its report."""
+        while not machine.ended and most:
+            self.run(machine)
+            most -= 1
+        return machine.report
+
     def _take(self, send: Send, now: float) -> Answer:
         self.now = now
         self.sent.append((now, send))

@@ -39,10 +39,7 @@ class Two:
         self.timed = Timed(self._answer)
 
     def run(self, machine: Any, most: int = 100_000) -> Any:
-        while not machine.ended and most:
-            self.timed.run(machine)
-            most -= 1
-        return machine.report
+        return self.timed.run_on(machine, most)
 
     def _answer(self, send: Send) -> tuple[float, Answer]:
         fault = self.fault(send)
