@@ -65,7 +65,7 @@ def shows_options(options: type, *, without: Sequence[str] = ()) -> Callable[[F]
             if name not in without
         ]
         function.__signature__ = given.replace(parameters=[*kept, *shown])  # type: ignore[attr-defined]
-        return cast("F", _explaining(function))
+        return explains_call(function)
 
     return show
 

@@ -48,7 +48,7 @@ class ChangeReport(PassReport):
         read: The items that were read; ``found``: those that meet ``where``; ``changed``: those that were updated,
             deleted or copied.
         unchanged: Those that the function left as they are, or that the target of a copy has already.
-        overtaken: Those that another writer changed meanwhile: they do not meet ``where`` any more, or change too often.
+        overtaken: Those that another writer changed meanwhile: they do not meet ``where`` any more, or change often.
         resumed: Those that this pass had changed before it was resumed, or another writer since then.
         failed: Those that could not be changed; ``failures``: the keys of the first ten, each with the reason.
         complete: Whether all of the table was read.
